@@ -1,0 +1,138 @@
+// Package backend is the contract that a boundary technology fulfils: say what
+// it can prove here, make an instance, find it again, take it away.
+//
+// Its limit: a backend decides no policy, holds no secrets and never falls
+// back to something weaker. Each technology is a child package; package
+// backend/all lists them; package backendtest is the suite they all pass.
+package backend
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// ErrNotFound says that an instance certainly does not exist (any more).
+// A backend that is not certain returns another error.
+var ErrNotFound = errors.New("backend: instance not found")
+
+// Resource is one thing a backend makes on the host. Name is decided before
+// anything is made, and carries enough of the token that a stranger's thing
+// cannot have it by accident.
+type Resource struct {
+	Kind     string // "process", "cgroup", …
+	Name     string // deterministic, unique per kind
+	Token    string // the recorded proof of ownership
+	External string // filled once it exists: pid and start time, inode, …
+}
+
+// Mount is one host folder or file that appears inside.
+type Mount struct {
+	Source   string // absolute host path without links
+	Target   string // absolute path inside
+	Writable bool   // the zero value is read-only
+	// Hide lists paths below Target, relative, that are covered by an empty
+	// read-only file or folder: credentials, configuration, sockets.
+	Hide []string
+}
+
+// Spec says what to make. It is complete: a backend looks nothing up in the
+// environment of the process.
+type Spec struct {
+	Task     task.ID
+	Instance string // eight characters naming this caisson installation
+	Token    string
+	Identity task.Identity // who files made inside must belong to outside
+
+	Source  Mount   // the task's source; Writable except in a throwaway boundary
+	Objects []Mount // the user's object stores, read-only, below ObjectsDir
+	Out     Mount   // the output store
+	RO      []Mount // granted by a person
+	Tools   []Mount // toolchains found on PATH
+	Rootfs  string  // a folder to use as read-only root instead of host system folders
+	Home    string  // path inside; a tmpfs
+
+	Env      []string // K=V, complete
+	Hostname string
+	Limits   task.Limits
+	Ptrace   bool // --grant ptrace
+	Userns   bool // --grant userns
+
+	WorkerPath string // the worker program, digest-checked, never mounted inside
+	// Absent lists host paths that must not be reachable inside; a backend
+	// refuses a mount that would expose one.
+	Absent []string
+}
+
+// ObjectsDir is the one reserved path inside below which the user's object
+// stores appear read-only, as 0, 1, ….
+const ObjectsDir = "/run/caisson/objects"
+
+// OutDir is where the output store appears inside.
+const OutDir = "/run/caisson/out"
+
+// Capabilities is what a backend can do on this machine, found by doing it.
+type Capabilities struct {
+	Usable   bool
+	Why      string      // why not usable, for a person
+	Fix      string      // how to make it usable
+	Levels   task.Vector // promised; an axis that is not there is 0
+	Rootfs   task.Vector // promised instead, where higher, when Spec.Rootfs is set
+	How      map[task.Axis]string
+	Features []task.Feature
+	Findings []task.Finding
+	Version  string
+}
+
+// Driver makes boundaries of one technology. All methods may be called from
+// several processes at once.
+type Driver interface {
+	// Name is the word a person types after --backend.
+	Name() string
+	// Probe finds out by trial what can be proved here. It leaves nothing
+	// behind. A machine that cannot is Usable=false, not an error.
+	Probe(ctx context.Context) (Capabilities, error)
+	// Resources names, without any effect, everything Create would make, so
+	// that the caller can record the intent first.
+	Resources(Spec) []Resource
+	// Create makes the instance and returns when its worker is ready to talk.
+	// On error everything it made is gone again, or the error says what is not.
+	Create(ctx context.Context, s Spec) (Instance, error)
+	// Attach finds what an earlier process made, from the recorded resources,
+	// so that it can be destroyed. ErrNotFound only when certain that nothing
+	// of it exists.
+	Attach(ctx context.Context, rs []Resource) (Instance, error)
+	// List returns everything on this host that carries the marks of the given
+	// caisson installation, recorded or not.
+	List(ctx context.Context, instance string) ([]Resource, error)
+}
+
+// Instance is one live boundary. Safe for concurrent use.
+type Instance interface {
+	// Resources returns what was made, with External filled in.
+	Resources() []Resource
+	// Dial returns the byte stream to the worker. It can be taken once; the
+	// caller closes it. Closing it ends the boundary.
+	Dial(ctx context.Context) (net.Conn, error)
+	// Observe returns what the host sees of it.
+	Observe(ctx context.Context) (Observation, error)
+	// Destroy ends every process inside and removes what was made. nil means
+	// confirmed gone. It is idempotent.
+	Destroy(ctx context.Context) error
+}
+
+// Observation is what the host itself measured, never what the inside said.
+type Observation struct {
+	Alive       bool
+	WorkerPID   int
+	MemoryBytes int64 // -1: not measurable here
+	Pids        int64
+	CPUSeconds  float64
+	OOMKills    int64
+	// Levels the host can vouch for by its own look at the live instance, with
+	// what it saw.
+	Levels task.Vector
+	Seen   map[task.Axis]string
+}

@@ -1,0 +1,220 @@
+package task
+
+import "time"
+
+// The types below are what operations return and what `--json` prints: one
+// schema per command, documented in docs/json.md. Fields are only added.
+
+// PlanReport is the decision alone (`plan`): nothing was created for it.
+type PlanReport struct {
+	Schema      string    `json:"schema"` // "caisson.plan/1"
+	Matrix      string    `json:"matrix"` // "matrix/1"
+	Rows        []string  `json:"rows"`   // which rows fired, e.g. ["base","R3"]
+	Backend     string    `json:"backend"`
+	Levels      []Level   `json:"levels"`
+	Missing     []Missing `json:"missing"` // empty: the task may run
+	Findings    []Finding `json:"findings"`
+	Grants      []Grant   `json:"grants"`
+	Limits      Limits    `json:"limits"`
+	Source      SourceRef `json:"source"`
+	Digest      string    `json:"digest"` // sha256 of the canonical plan
+	NotIsolated []string  `json:"not_isolated"`
+}
+
+// Missing is one axis of a missing-boundary report.
+type Missing struct {
+	Axis        Axis     `json:"axis"`
+	Required    int      `json:"required"`
+	Effective   int      `json:"effective"`
+	WhyRequired string   `json:"why_required"`
+	WhyLower    string   `json:"why_lower"`
+	Shared      []string `json:"remaining_shared_state"`
+	Blast       []string `json:"blast_radius"`
+	Options     []string `json:"options"` // exact commands or changes, the way out
+	Acceptable  []string `json:"acceptable_by"`
+}
+
+// SourceRef says what a task works on.
+type SourceRef struct {
+	Repo      string   `json:"repo"`       // top of the user's checkout, absolute
+	CommonDir string   `json:"common_dir"` // the repository's shared git directory
+	BaseRev   string   `json:"base_rev"`   // as asked, e.g. "HEAD"
+	Base      string   `json:"base"`       // full object name; empty: no commit yet
+	Branch    string   `json:"branch"`     // checked out inside; empty: detached
+	Strategy  Strategy `json:"strategy"`
+	History   History  `json:"history"`
+	Target    string   `json:"target"` // absolute path inside
+	Shared    bool     `json:"shared"` // objects shared read-only (false: self-contained)
+	Notes     []string `json:"notes,omitempty"`
+}
+
+// View is one task as `ls` and `show` print it.
+type View struct {
+	Schema      string      `json:"schema"` // "caisson.task/1"
+	ID          ID          `json:"id"`
+	Name        string      `json:"name"`
+	State       State       `json:"state"`
+	Owner       string      `json:"owner"`
+	Created     time.Time   `json:"created"`
+	Backend     string      `json:"backend"`
+	Source      SourceRef   `json:"source"`
+	Command     []string    `json:"command,omitempty"` // of `run`
+	Exit        *int        `json:"exit,omitempty"`    // of `run`, once known
+	Supervisor  *ProcessRef `json:"supervisor,omitempty"`
+	Levels      []Level     `json:"levels,omitempty"`
+	Findings    []Finding   `json:"findings,omitempty"`
+	Grants      []Grant     `json:"grants,omitempty"`
+	Limits      Limits      `json:"limits"`
+	Tools       []Tool      `json:"tools,omitempty"`
+	Resources   []Resource  `json:"resources,omitempty"`
+	Retention   *Retention  `json:"retention,omitempty"`
+	Results     []ResultRef `json:"results,omitempty"`
+	Trust       bool        `json:"trust"`
+	Unattended  bool        `json:"unattended"`
+	NotIsolated []string    `json:"not_isolated,omitempty"`
+	Problem     string      `json:"problem,omitempty"` // why blocked or stuck
+	TaskDir     string      `json:"task_dir,omitempty"`
+}
+
+// ProcessRef identifies a process beyond its pid, which the kernel reuses.
+type ProcessRef struct {
+	BootID string `json:"boot_id"`
+	PID    int    `json:"pid"`
+	Start  uint64 `json:"start_ticks"` // field 22 of /proc/PID/stat, in clock ticks since boot
+	PIDNS  uint64 `json:"pidns_inode"`
+}
+
+// Tool is a toolchain folder made visible inside, read-only.
+type Tool struct {
+	Path string   `json:"path"`
+	Why  string   `json:"why"`            // the PATH entry or program that led to it
+	Hide []string `json:"hide,omitempty"` // parts of it that were masked and why
+}
+
+// Resource is one thing caisson made and owns.
+type Resource struct {
+	Kind     string        `json:"kind"` // "task-dir", "cgroup", "process", "pin", "socket", …
+	Name     string        `json:"name"` // deterministic; unique per kind
+	External string        `json:"external,omitempty"`
+	Token    string        `json:"-"`
+	State    ResourceState `json:"state"`
+	Error    string        `json:"error,omitempty"`
+	Attempts int           `json:"attempts,omitempty"`
+	NextTry  *time.Time    `json:"next_try,omitempty"`
+}
+
+// Retention says who keeps a task's files, until when and why.
+type Retention struct {
+	Owner string    `json:"owner"`
+	Until time.Time `json:"until"`
+	Why   string    `json:"why"`
+}
+
+// ResultRef is a ref in the user's repository, or a file, that holds rescued work.
+type ResultRef struct {
+	Kind   string `json:"kind"` // "branch", "worktree", "tag", "bundle", "ignored"
+	Name   string `json:"name"` // full ref name or absolute path
+	Object string `json:"object,omitempty"`
+	Count  int    `json:"count,omitempty"` // commits or files in it
+}
+
+// Change is one entry of the change set of a task against its base. Paths are
+// raw bytes as git knows them.
+type Change struct {
+	Status  byte   `json:"-"` // A M D T R
+	Path    []byte `json:"-"`
+	OldPath []byte `json:"-"` // of a rename
+	OldMode uint32 `json:"-"`
+	NewMode uint32 `json:"-"`
+}
+
+// Work is the inventory of everything in a task that could be lost.
+type Work struct {
+	Tracked   []string `json:"tracked"`   // changed tracked files (quoted where not UTF-8)
+	Untracked []string `json:"untracked"` // not ignored
+	Ignored   []string `json:"ignored"`   // top-most ignored entries
+	Commits   []string `json:"commits"`   // "ref sha subject-free count"
+	Special   []string `json:"special"`   // FIFOs, sockets, devices, nested repositories
+	Truncated bool     `json:"truncated"`
+}
+
+// Empty reports whether nothing would be lost.
+func (w *Work) Empty() bool {
+	return len(w.Tracked)+len(w.Untracked)+len(w.Ignored)+len(w.Commits)+len(w.Special) == 0
+}
+
+// CloseReport is what `close` did or, with --dry-run, would do.
+type CloseReport struct {
+	Schema    string      `json:"schema"` // "caisson.close/1"
+	ID        ID          `json:"id"`
+	DryRun    bool        `json:"dry_run"`
+	State     State       `json:"state"`
+	Work      Work        `json:"work"`
+	Rescued   []ResultRef `json:"rescued"`
+	Discarded bool        `json:"discarded"`
+	Retention *Retention  `json:"retention,omitempty"`
+	Stuck     []Resource  `json:"stuck,omitempty"`
+}
+
+// ReapReport is what `reap` did or would do.
+type ReapReport struct {
+	Schema    string       `json:"schema"` // "caisson.reap/1"
+	DryRun    bool         `json:"dry_run"`
+	Actions   []ReapAction `json:"actions"`
+	Orphans   []Resource   `json:"orphans"` // ours by name, not provable: reported, never removed
+	StillHeld int          `json:"still_stuck"`
+}
+
+// ReapAction is one step of a reap.
+type ReapAction struct {
+	Task   ID     `json:"task"`
+	Action string `json:"action"`
+	Result string `json:"result"`
+}
+
+// DoctorReport says what this machine can enforce.
+type DoctorReport struct {
+	Schema   string          `json:"schema"` // "caisson.doctor/1"
+	Version  string          `json:"version"`
+	Platform string          `json:"platform"`
+	Backends []BackendReport `json:"backends"`
+	Checks   []Feature       `json:"checks"` // state directory, git, …
+}
+
+// BackendReport is one backend in a DoctorReport.
+type BackendReport struct {
+	Name     string    `json:"name"`
+	Usable   bool      `json:"usable"`
+	Why      string    `json:"why"`
+	Levels   []Level   `json:"levels"`
+	Features []Feature `json:"features"`
+	Findings []Finding `json:"findings"`
+}
+
+// Feature is one trial: it was done, not looked up.
+type Feature struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// Command is one program to run inside.
+type Command struct {
+	Argv []string `json:"argv"`
+	Dir  string   `json:"dir"` // absolute path inside; empty = the source
+	Env  []string `json:"-"`   // K=V added to the boundary's environment
+	TTY  bool     `json:"tty"`
+	Rows uint16   `json:"rows,omitempty"`
+	Cols uint16   `json:"cols,omitempty"`
+}
+
+// Outcome is how a command ended. Observed says whether the host's kernel told
+// us (true) or the worker claimed it.
+type Outcome struct {
+	Exit     int           `json:"exit"`   // 0-255, as a shell reports it: 128+n for a signal
+	Signal   int           `json:"signal"` // 0 if it exited by itself
+	Observed bool          `json:"observed"`
+	Duration time.Duration `json:"duration_ns"`
+	Reason   string        `json:"reason,omitempty"` // "canceled", "timeout", "disk limit", …
+}
