@@ -1,0 +1,90 @@
+// Package door holds the operations that every front door renders: the command
+// line, the control socket of an open task and, later, MCP and others.
+//
+// Its limit: a door adds no power and goes around nothing; it decodes, calls
+// the engine, renders.
+package door
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Engine is what the operations act on: boundary.Manager in the process that
+// owns the state, or the control-socket client towards an open task's
+// supervisor. Every TASK argument is an id, a unique prefix of one, or a name.
+type Engine interface {
+	Plan(ctx context.Context, r task.Request, argv []string) (*task.PlanReport, error)
+	// Run opens a task, runs cmd, ends the task. The outcome is valid when err
+	// is nil or when ran is true: then the command ran and err is what came
+	// after (a stuck cleanup, say) and the command's own status still counts.
+	Run(ctx context.Context, r task.Request, cmd task.Command, io *ExecIO) (out task.Outcome, ran bool, err error)
+	Open(ctx context.Context, r task.Request, progress func(string)) (*task.View, error)
+	Exec(ctx context.Context, ref string, cmd task.Command, io *ExecIO) (task.Outcome, error)
+	List(ctx context.Context, all bool) ([]task.View, error)
+	Show(ctx context.Context, ref string) (*task.View, error)
+	Log(ctx context.Context, ref string, follow bool, emit func(Event) error) error
+	Diff(ctx context.Context, ref string, w io.Writer, o DiffOptions) error
+	Close(ctx context.Context, ref string, o CloseOptions) (*task.CloseReport, error)
+	Reap(ctx context.Context, dryRun bool) (*task.ReapReport, error)
+	Doctor(ctx context.Context) (*task.DoctorReport, error)
+}
+
+// ExecIO joins a command inside to its caller. The caller makes pipes, keeps
+// its own ends and copies bytes; descriptors of the caller's own (its terminal,
+// its files) never go inside.
+type ExecIO struct {
+	// Files are the tool's ends of three pipes. The engine closes them once
+	// they are handed over. Unused when the command has a pty.
+	Files [3]*os.File
+	// OnPTY receives the master side of the pty the host opened in the
+	// boundary's devpts; the receiver closes it.
+	OnPTY func(master *os.File)
+	// Signals are forwarded to the command as they arrive.
+	Signals <-chan os.Signal
+	// Cancels receives one value per cancellation step: the first asks the
+	// command to end (SIGTERM, then SIGKILL after the grace), the second
+	// shortens the grace to a second, the third kills at once.
+	Cancels <-chan struct{}
+	// Progress tells what is going on before the command starts; may be nil.
+	Progress func(string)
+	// Started is called once when the command has been started; may be nil.
+	Started func(id task.ID)
+	// Summary is called once after the command ended and returns what went
+	// through the pipes. It may block until they are drained. May be nil.
+	Summary func() IOSummary
+}
+
+// IOSummary is what the host's end of the pipes saw.
+type IOSummary struct {
+	StdinBytes, StdoutBytes, StderrBytes int64
+	StdoutSHA256, StderrSHA256           string
+	StdoutTail, StderrTail               []byte // last 4 KiB each; redacted before they are recorded
+}
+
+// DiffOptions selects the form of a diff.
+type DiffOptions struct {
+	Stat, NameStatus, NUL, Color bool
+}
+
+// CloseOptions says how a task is ended.
+type CloseOptions struct {
+	DryRun, Discard bool
+	Keep            task.Keep // empty: the task's own mode
+	Progress        func(string)
+}
+
+// Event is one line of the evidence as a door shows it.
+type Event struct {
+	Seq   uint64         `json:"seq"`
+	Time  time.Time      `json:"ts"`
+	Type  string         `json:"type"`
+	Task  task.ID        `json:"task"`
+	Actor map[string]any `json:"actor"`
+	Body  map[string]any `json:"body"`
+	Prev  string         `json:"prev"`
+}
