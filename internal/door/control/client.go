@@ -1,0 +1,167 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Client acts on an open task through its supervisor's socket.
+type Client struct {
+	Path string // of the socket
+	Task task.ID
+}
+
+func (c *Client) dial(ctx context.Context) (*conn, error) {
+	d := net.Dialer{Timeout: 5 * time.Second}
+	nc, err := d.DialContext(ctx, "unix", c.Path)
+	if err != nil {
+		return nil, task.Errorf(task.CodeState, "control", "the supervisor of task %s does not answer: %w", c.Task, err).
+			WithHint("`caisson reap` reconciles a task whose supervisor died; `caisson show %s` says what is known", c.Task)
+	}
+	return &conn{c: nc.(*net.UnixConn)}, nil
+}
+
+func (c *Client) lost(err error) error {
+	return task.Errorf(task.CodeOutcomeUnknown, "control", "the connection to the supervisor of task %s ended in the middle: %w", c.Task, err).
+		WithHint("`caisson log %s` shows what was recorded; nothing is repeated by itself", c.Task)
+}
+
+// Exec runs cmd inside. See door.Engine.
+func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
+	cn, err := c.dial(ctx)
+	if err != nil {
+		closeAll(nonNil(io.Files[:]))
+		return task.Outcome{}, err
+	}
+	defer cn.c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = cn.c.Close() })
+	defer stop()
+	files := nonNil(io.Files[:])
+	err = cn.send(message{Op: "exec", Command: &cmd, Env: cmd.Env}, files...)
+	closeAll(files)
+	if err != nil {
+		return task.Outcome{}, c.lost(err)
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go forward(cn, io, done)
+	for {
+		m, extra, err := cn.recv()
+		if err != nil {
+			return task.Outcome{}, c.lost(err)
+		}
+		switch {
+		case m.PTY && len(extra) == 1 && io.OnPTY != nil:
+			io.OnPTY(extra[0])
+			extra = nil
+		case m.Started && io.Started != nil:
+			io.Started(c.Task)
+		case m.Progress != "" && io.Progress != nil:
+			io.Progress(m.Progress)
+		case m.Exited:
+			sum := door.IOSummary{}
+			if io.Summary != nil {
+				sum = io.Summary()
+			}
+			if err := cn.send(message{Summary: &sum}); err != nil {
+				closeAll(extra)
+				return task.Outcome{}, c.lost(err)
+			}
+		case m.Done:
+			closeAll(extra)
+			out := task.Outcome{}
+			if m.Outcome != nil {
+				out = *m.Outcome
+			}
+			return out, m.Error.err()
+		}
+		closeAll(extra)
+	}
+}
+
+// forward passes signals and cancellations on until the command is done.
+func forward(cn *conn, io *door.ExecIO, done <-chan struct{}) {
+	for {
+		select {
+		case <-done:
+			return
+		case s, ok := <-io.Signals:
+			if !ok {
+				io.Signals = nil
+			} else if n, isNum := s.(syscall.Signal); isNum {
+				_ = cn.send(message{Signal: int(n)})
+			}
+		case _, ok := <-io.Cancels:
+			if !ok {
+				io.Cancels = nil
+			} else {
+				_ = cn.send(message{Cancel: true})
+			}
+		}
+	}
+}
+
+// Close ends the task. See door.Engine.
+func (c *Client) Close(ctx context.Context, o door.CloseOptions) (*task.CloseReport, error) {
+	cn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer cn.c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = cn.c.Close() })
+	defer stop()
+	if err := cn.send(message{Op: "close", Close: &closeOptions{DryRun: o.DryRun, Discard: o.Discard, Keep: o.Keep}}); err != nil {
+		return nil, c.lost(err)
+	}
+	for {
+		m, extra, err := cn.recv()
+		closeAll(extra)
+		switch {
+		case err != nil:
+			return nil, c.lost(err)
+		case m.Progress != "" && o.Progress != nil:
+			o.Progress(m.Progress)
+		case m.Done:
+			return m.Closed, m.Error.err()
+		}
+	}
+}
+
+// Ping reports whether a supervisor answers.
+func (c *Client) Ping(ctx context.Context) error {
+	cn, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer cn.c.Close()
+	_ = cn.c.SetDeadline(time.Now().Add(5 * time.Second))
+	if err := cn.send(message{Op: "ping"}); err != nil {
+		return err
+	}
+	m, extra, err := cn.recv()
+	closeAll(extra)
+	if err == nil && m.Error != nil {
+		err = m.Error.err()
+	}
+	if err == nil && !m.Done {
+		err = errors.New("control: unexpected answer")
+	}
+	return err
+}
+
+func nonNil(files []*os.File) []*os.File {
+	var out []*os.File
+	for _, f := range files {
+		if f != nil {
+			out = append(out, f)
+		}
+	}
+	return out
+}

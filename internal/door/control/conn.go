@@ -1,0 +1,142 @@
+// Package control is the door of an open task's supervisor: a Unix socket on
+// which commands of the same user act on the one task the supervisor owns.
+//
+// Its limit: it serves only peers that the kernel says are the same user in
+// the same user and pid namespace, and only the few operations that need the
+// live boundary; everything else is answered from the inventory.
+package control
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// maxMessage bounds one message. Arguments and environment of a command are
+// the largest thing that crosses; the kernel's own limit for them is 2 MiB at
+// the usual stack size.
+const maxMessage = 4 << 20
+
+// message is the one form both sides speak: exactly one field besides Op is
+// set. Descriptors travel with the message that names them.
+type message struct {
+	Op       string            `json:"op,omitempty"` // request: "exec", "close", "ping"
+	Command  *task.Command     `json:"command,omitempty"`
+	Env      []string          `json:"env,omitempty"`
+	Close    *closeOptions     `json:"close,omitempty"`
+	Signal   int               `json:"signal,omitempty"`
+	Cancel   bool              `json:"cancel,omitempty"`
+	Summary  *door.IOSummary   `json:"summary,omitempty"`
+	Started  bool              `json:"started,omitempty"`
+	PTY      bool              `json:"pty,omitempty"` // one descriptor: the master
+	Progress string            `json:"progress,omitempty"`
+	Exited   bool              `json:"exited,omitempty"` // the command ended: send the summary
+	Outcome  *task.Outcome     `json:"outcome,omitempty"`
+	Closed   *task.CloseReport `json:"closed,omitempty"`
+	Error    *wireError        `json:"error,omitempty"`
+	Done     bool              `json:"done,omitempty"`
+}
+
+type closeOptions struct {
+	DryRun  bool      `json:"dry_run"`
+	Discard bool      `json:"discard"`
+	Keep    task.Keep `json:"keep"`
+}
+
+// wireError carries a task.Error across the socket.
+type wireError struct {
+	Code   task.Code       `json:"code"`
+	Op     string          `json:"op"`
+	Msg    string          `json:"msg"`
+	Hint   string          `json:"hint"`
+	Detail json.RawMessage `json:"detail,omitempty"`
+}
+
+func toWire(err error) *wireError {
+	if err == nil {
+		return nil
+	}
+	w := &wireError{Code: task.CodeOf(err), Msg: err.Error(), Hint: task.HintOf(err)}
+	var e *task.Error
+	if errors.As(err, &e) {
+		w.Op = e.Op
+		if e.Detail != nil {
+			w.Detail, _ = json.Marshal(e.Detail)
+		}
+	}
+	return w
+}
+
+func (w *wireError) err() error {
+	if w == nil {
+		return nil
+	}
+	e := &task.Error{Code: w.Code, Op: w.Op, Msg: w.Msg, Hint: w.Hint}
+	if len(w.Detail) > 0 {
+		e.Detail = w.Detail
+	}
+	return e
+}
+
+// conn frames messages on a Unix stream socket: four bytes of length, then
+// JSON; descriptors ride on the length.
+type conn struct {
+	c  *net.UnixConn
+	mu sync.Mutex // one writer at a time
+}
+
+func (c *conn) send(m message, files ...*os.File) error {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if len(body) > maxMessage {
+		return task.Errorf(task.CodeUsage, "control", "command and environment of %d bytes are longer than %d", len(body), maxMessage)
+	}
+	var head [4]byte
+	binary.BigEndian.PutUint32(head[:], uint32(len(body)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := sendWithFiles(c.c, head[:], files); err != nil {
+		return err
+	}
+	_, err = c.c.Write(body)
+	return err
+}
+
+// recv returns the next message and the descriptors that came with it; the
+// caller closes them.
+func (c *conn) recv() (message, []*os.File, error) {
+	var head [4]byte
+	files, err := recvWithFiles(c.c, head[:])
+	if err != nil {
+		return message{}, nil, err
+	}
+	fail := func(err error) (message, []*os.File, error) {
+		for _, f := range files {
+			_ = f.Close()
+		}
+		return message{}, nil, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > maxMessage {
+		return fail(fmt.Errorf("control: message of %d bytes", n))
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(c.c, body); err != nil {
+		return fail(err)
+	}
+	var m message
+	if err := json.Unmarshal(body, &m); err != nil {
+		return fail(err)
+	}
+	return m, files, nil
+}

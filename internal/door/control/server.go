@@ -1,0 +1,163 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Server answers on one task's control socket.
+type Server struct {
+	Engine door.Engine // the manager that holds the live boundary
+	Task   task.ID
+	// Closed is called once after a close that ended the task, when the answer
+	// has been sent: the supervisor then exits.
+	Closed func()
+}
+
+// Serve accepts until ctx ends or the listener is closed, and returns when
+// every connection's work is done. It closes the listener.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			// Out of descriptors or the like: the peers that are connected go on.
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(50 * time.Millisecond):
+			}
+			continue
+		}
+		wg.Go(func() { s.handle(ctx, c) })
+	}
+}
+
+func (s *Server) handle(ctx context.Context, uc *net.UnixConn) {
+	defer uc.Close()
+	c := &conn{c: uc}
+	if err := checkPeer(uc); err != nil {
+		_ = c.send(message{Error: toWire(err), Done: true})
+		return
+	}
+	// A peer that connects and says nothing must not hold a goroutine for ever.
+	_ = uc.SetReadDeadline(time.Now().Add(10 * time.Second))
+	m, files, err := c.recv()
+	if err != nil {
+		return
+	}
+	_ = uc.SetReadDeadline(time.Time{})
+	switch m.Op {
+	case "exec":
+		s.exec(ctx, c, m, files)
+		return
+	case "close":
+		s.close(ctx, c, m)
+	case "ping":
+		_ = c.send(message{Done: true})
+	default:
+		_ = c.send(message{Error: toWire(task.Errorf(task.CodeUnsupported, "control", "no operation %q here", m.Op)), Done: true})
+	}
+	closeAll(files)
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File) {
+	if m.Command == nil || (!m.Command.TTY && len(files) != 3) || (m.Command.TTY && len(files) != 0) {
+		closeAll(files)
+		_ = c.send(message{Error: toWire(task.Errorf(task.CodeUsage, "control", "malformed exec request")), Done: true})
+		return
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	cmd := *m.Command
+	cmd.Env = m.Env
+	signals := make(chan os.Signal, 16)
+	cancels := make(chan struct{}, 3)
+	summary := make(chan *door.IOSummary, 1)
+	io := &door.ExecIO{
+		Signals: signals, Cancels: cancels,
+		OnPTY: func(master *os.File) {
+			_ = c.send(message{PTY: true}, master)
+			_ = master.Close()
+		},
+		Started:  func(task.ID) { _ = c.send(message{Started: true}) },
+		Progress: func(text string) { _ = c.send(message{Progress: text}) },
+		Summary: func() door.IOSummary {
+			_ = c.send(message{Exited: true})
+			select {
+			case sum := <-summary:
+				if sum != nil {
+					return *sum
+				}
+			case <-ctx.Done():
+			case <-time.After(30 * time.Second):
+			}
+			return door.IOSummary{}
+		},
+	}
+	if !cmd.TTY {
+		io.Files = [3]*os.File(files)
+	}
+	// The caller's wishes arrive on the same connection; its end is a wish too.
+	go func() {
+		defer close(summary)
+		for {
+			m, extra, err := c.recv()
+			closeAll(extra)
+			if err != nil {
+				cancel(task.Errorf(task.CodeCanceled, "control", "the caller of the command went away"))
+				return
+			}
+			switch {
+			case m.Signal != 0:
+				select {
+				case signals <- syscall.Signal(m.Signal):
+				default: // a flood of signals coalesces as the kernel's own would
+				}
+			case m.Cancel:
+				select {
+				case cancels <- struct{}{}:
+				default:
+				}
+			case m.Summary != nil:
+				summary <- m.Summary
+				return
+			}
+		}
+	}()
+	out, err := s.Engine.Exec(ctx, string(s.Task), cmd, io)
+	_ = c.send(message{Outcome: &out, Error: toWire(err), Done: true})
+}
+
+func (s *Server) close(ctx context.Context, c *conn, m message) {
+	o := door.CloseOptions{Progress: func(text string) { _ = c.send(message{Progress: text}) }}
+	if m.Close != nil {
+		o.DryRun, o.Discard, o.Keep = m.Close.DryRun, m.Close.Discard, m.Close.Keep
+	}
+	// A close that has begun is finished even when the asker goes away.
+	rep, err := s.Engine.Close(context.WithoutCancel(ctx), string(s.Task), o)
+	_ = c.send(message{Closed: rep, Error: toWire(err), Done: true})
+	if rep != nil && !o.DryRun && s.Closed != nil && !rep.State.Live() {
+		s.Closed()
+	}
+}

@@ -1,0 +1,125 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// maxFiles is how many descriptors one message may carry: three pipe ends.
+const maxFiles = 3
+
+func sendWithFiles(c *net.UnixConn, head []byte, files []*os.File) error {
+	var oob []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		oob = unix.UnixRights(fds...)
+	}
+	n, _, err := c.WriteMsgUnix(head, oob, nil)
+	if err == nil && n < len(head) {
+		_, err = c.Write(head[n:])
+	}
+	return err
+}
+
+func recvWithFiles(c *net.UnixConn, head []byte) ([]*os.File, error) {
+	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
+	n, oobn, flags, _, err := c.ReadMsgUnix(head, oob)
+	var files []*os.File
+	if oobn > 0 {
+		files = parseRights(oob[:oobn])
+	}
+	switch {
+	case err != nil:
+	case n == 0:
+		err = io.EOF
+	case flags&unix.MSG_CTRUNC != 0:
+		err = errors.New("control: too many descriptors in one message")
+	case n < len(head):
+		_, err = io.ReadFull(c, head[n:])
+	}
+	if err != nil {
+		for _, f := range files {
+			_ = f.Close()
+		}
+		return nil, err
+	}
+	return files, nil
+}
+
+func parseRights(oob []byte) []*os.File {
+	var files []*os.File
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for _, m := range msgs {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			syscall.CloseOnExec(fd) // ReadMsgUnix asks for it already; harmless twice
+			files = append(files, os.NewFile(uintptr(fd), "control"))
+		}
+	}
+	return files
+}
+
+// checkPeer refuses every peer but the same user in the same user and pid
+// namespace: a process of the task that somehow reached the socket lives in
+// others, and a different user has no business here. Root may speak to anybody's
+// supervisor as it may do anything else to it.
+func checkPeer(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var pidfd = -1
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD); err == nil {
+			pidfd = n
+		}
+	})
+	if err == nil {
+		err = credErr
+	}
+	if pidfd >= 0 {
+		defer unix.Close(pidfd)
+	}
+	if err != nil {
+		return err
+	}
+	if uid := uint32(os.Getuid()); cred.Uid != uid && cred.Uid != 0 {
+		return task.Errorf(task.CodeDenied, "control", "user %d may not speak to a task of user %d", cred.Uid, uid)
+	}
+	for _, ns := range []string{"user", "pid"} {
+		own, err := os.Stat("/proc/self/ns/" + ns)
+		if err != nil {
+			return err
+		}
+		peer, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", cred.Pid, ns))
+		if err != nil || !os.SameFile(own, peer) {
+			return task.Errorf(task.CodeDenied, "control", "a process in another %s namespace may not speak to this task", ns)
+		}
+	}
+	// The pid could have been reused between connect and the look at /proc;
+	// a pidfd that is still alive proves it was not.
+	if pidfd >= 0 && unix.PidfdSendSignal(pidfd, 0, nil, 0) != nil {
+		return task.Errorf(task.CodeDenied, "control", "the peer ended before it could be identified")
+	}
+	return nil
+}
