@@ -1,0 +1,41 @@
+# Targets: build install test test-fast demo bench clean. What each needs is in CONTRIBUTING.md.
+
+GO      ?= go
+PREFIX  ?= /usr/local
+MODULE  := github.com/caisson-dev/caisson
+
+# Two builds of one commit are the same bytes: no paths, no clock, no host name.
+export CGO_ENABLED := 0
+VERSION := $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//')
+COMMIT  := $(shell c=$$(git rev-parse HEAD 2>/dev/null) && { git diff --quiet HEAD -- 2>/dev/null || c=$$c-dirty; echo $$c; })
+BUILD   := $(GO) build -trimpath -buildvcs=false
+WORKER  := internal/workerbin/bin/caisson-worker
+STAMP    = -X $(MODULE)/internal/version.version=$(VERSION) -X $(MODULE)/internal/version.commit=$(COMMIT)
+
+.PHONY: build worker install test test-fast demo bench clean
+
+build: worker
+	$(BUILD) -ldflags "-s -w $(STAMP) -X $(MODULE)/internal/workerbin.digest=$$( (sha256sum $(WORKER) || shasum -a 256 $(WORKER)) 2>/dev/null | cut -d' ' -f1)" -o bin/caisson ./cmd/caisson
+
+# The worker carries no stamp: the same source gives the same worker in every version.
+worker:
+	GOOS=linux $(BUILD) -ldflags "-s -w" -o $(WORKER) ./cmd/caisson-worker
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 0755 bin/caisson $(DESTDIR)$(PREFIX)/bin/caisson
+
+test:
+	bash scripts/test.sh all
+
+test-fast:
+	bash scripts/test.sh fast
+
+demo:
+	bash scripts/demo.sh
+
+bench: build
+	$(GO) run ./bench -caisson bin/caisson -out docs/BENCHMARKS.md
+
+clean:
+	rm -rf bin $(WORKER)

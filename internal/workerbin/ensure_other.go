@@ -1,0 +1,7 @@
+//go:build !linux
+
+package workerbin
+
+// Ensure returns ErrAbsent: the worker is a Linux program, and the embedded
+// backend that launches it exists on Linux only.
+func Ensure(string) (string, error) { return "", ErrAbsent }
