@@ -1,0 +1,242 @@
+package door
+
+import (
+	"context"
+	"io"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Role says what a caller may do. The zero value may do nothing.
+type Role int
+
+// The roles, each with everything the ones before it have.
+const (
+	RoleNone       Role = iota // nothing
+	RoleObserver               // may look at tasks and at the machine
+	RoleSupervisor             // may also work in an open task and end it, on a person's behalf
+	RolePerson                 // may also open tasks, grant authority and give up work
+)
+
+// String returns the role's word.
+func (r Role) String() string {
+	switch r {
+	case RoleObserver:
+		return "observer"
+	case RoleSupervisor:
+		return "supervisor"
+	case RolePerson:
+		return "person"
+	}
+	return "none"
+}
+
+// Actor is who calls: through which door, in which role. It is made by the
+// door from what it knows about the caller, never decoded from a message.
+type Actor struct {
+	Door string // "cli", "control"
+	Role Role
+}
+
+// Call is everything an operation needs beside its typed input. A door fills
+// the streams that the operation uses.
+type Call struct {
+	Actor    Actor
+	Engine   Engine
+	IO       *ExecIO           // run, exec
+	Emit     func(Event) error // log
+	Writer   io.Writer         // diff
+	Progress func(string)      // open, close; may be nil
+}
+
+// Op is one operation of the table.
+type Op struct {
+	Name  string
+	Doc   string // one line, lower case
+	Least Role   // the least role that may call it
+	In    func() any
+	Out   func() any
+	run   func(context.Context, *Call, any) (any, error)
+}
+
+// The inputs. They travel as JSON over the control socket.
+type (
+	// PlanIn asks for a decision only.
+	PlanIn struct {
+		Request task.Request `json:"request"`
+		Env     []string     `json:"env,omitempty"` // replaces Request.Env, which is never marshalled
+		Argv    []string     `json:"argv"`
+	}
+	// RunIn asks for one task around one command.
+	RunIn struct {
+		Request task.Request `json:"request"`
+		Env     []string     `json:"env,omitempty"`
+		Command task.Command `json:"command"`
+	}
+	// OpenIn asks for a task that stays.
+	OpenIn struct {
+		Request task.Request `json:"request"`
+		Env     []string     `json:"env,omitempty"`
+	}
+	// ExecIn asks for a command in an open task.
+	ExecIn struct {
+		Task    string       `json:"task"`
+		Env     []string     `json:"env,omitempty"` // replaces Command.Env, which is never marshalled
+		Command task.Command `json:"command"`
+	}
+	// ListIn asks for the tasks.
+	ListIn struct {
+		All bool `json:"all"` // also closed ones
+	}
+	// TaskIn names one task.
+	TaskIn struct {
+		Task string `json:"task"`
+	}
+	// LogIn asks for the evidence of a task.
+	LogIn struct {
+		Task   string `json:"task"`
+		Follow bool   `json:"follow"`
+	}
+	// DiffIn asks for the change set of a task.
+	DiffIn struct {
+		Task    string      `json:"task"`
+		Options DiffOptions `json:"options"`
+	}
+	// CloseIn asks for the end of a task.
+	CloseIn struct {
+		Task    string    `json:"task"`
+		DryRun  bool      `json:"dry_run"`
+		Discard bool      `json:"discard"` // needs RolePerson
+		Keep    task.Keep `json:"keep"`
+	}
+	// ReapIn asks for reconciliation.
+	ReapIn struct {
+		DryRun bool `json:"dry_run"`
+	}
+	// None is the input or output of operations that have none.
+	None struct{}
+)
+
+// The outputs that are not types of package task.
+type (
+	// RunOut is how `run` or `exec` ended. Ran says that the command was
+	// started; only then Outcome means something.
+	RunOut struct {
+		Outcome task.Outcome `json:"outcome"`
+		Ran     bool         `json:"ran"`
+	}
+	// ListOut is what `ls` prints.
+	ListOut struct {
+		Schema string      `json:"schema"` // "caisson.list/1"
+		Tasks  []task.View `json:"tasks"`
+	}
+)
+
+// Table lists every operation, in the order help shows them.
+var Table = []Op{
+	op("run", "run one command in a task of its own", RolePerson, func(ctx context.Context, c *Call, in *RunIn) (*RunOut, error) {
+		in.Request.Env = in.Env
+		out, ran, err := c.Engine.Run(ctx, in.Request, in.Command, c.IO)
+		return &RunOut{out, ran}, err
+	}),
+	op("open", "open a task that stays", RolePerson, func(ctx context.Context, c *Call, in *OpenIn) (*task.View, error) {
+		in.Request.Env = in.Env
+		return c.Engine.Open(ctx, in.Request, c.progress())
+	}),
+	op("exec", "run a command in an open task", RoleSupervisor, func(ctx context.Context, c *Call, in *ExecIn) (*RunOut, error) {
+		in.Command.Env = in.Env
+		out, err := c.Engine.Exec(ctx, in.Task, in.Command, c.IO)
+		return &RunOut{out, err == nil}, err
+	}),
+	op("list", "list tasks", RoleObserver, func(ctx context.Context, c *Call, in *ListIn) (*ListOut, error) {
+		vs, err := c.Engine.List(ctx, in.All)
+		if vs == nil {
+			vs = []task.View{}
+		}
+		return &ListOut{Schema: "caisson.list/1", Tasks: vs}, err
+	}),
+	op("show", "show one task", RoleObserver, func(ctx context.Context, c *Call, in *TaskIn) (*task.View, error) {
+		return c.Engine.Show(ctx, in.Task)
+	}),
+	op("log", "read a task's evidence", RoleObserver, func(ctx context.Context, c *Call, in *LogIn) (*None, error) {
+		return &None{}, c.Engine.Log(ctx, in.Task, in.Follow, c.Emit)
+	}),
+	op("diff", "read a task's change set", RoleObserver, func(ctx context.Context, c *Call, in *DiffIn) (*None, error) {
+		return &None{}, c.Engine.Diff(ctx, in.Task, c.Writer, in.Options)
+	}),
+	op("close", "rescue work and end a task", RoleSupervisor, func(ctx context.Context, c *Call, in *CloseIn) (*task.CloseReport, error) {
+		if in.Discard && c.Actor.Role < RolePerson {
+			return nil, task.Errorf(task.CodeDenied, "door.close", "only a person may give up a task's work")
+		}
+		return c.Engine.Close(ctx, in.Task, CloseOptions{DryRun: in.DryRun, Discard: in.Discard, Keep: in.Keep, Progress: c.progress()})
+	}),
+	op("reap", "finish cleanups and expire retention", RolePerson, func(ctx context.Context, c *Call, in *ReapIn) (*task.ReapReport, error) {
+		return c.Engine.Reap(ctx, in.DryRun)
+	}),
+	op("doctor", "say what this machine can enforce", RoleObserver, func(ctx context.Context, c *Call, _ *None) (*task.DoctorReport, error) {
+		return c.Engine.Doctor(ctx)
+	}),
+	op("plan", "decide only", RoleObserver, func(ctx context.Context, c *Call, in *PlanIn) (*task.PlanReport, error) {
+		in.Request.Env = in.Env
+		return c.Engine.Plan(ctx, in.Request, in.Argv)
+	}),
+}
+
+// Find returns the operation called name, or nil.
+func Find(name string) *Op {
+	for i := range Table {
+		if Table[i].Name == name {
+			return &Table[i]
+		}
+	}
+	return nil
+}
+
+// Do checks the caller's role and runs the operation. in is what In returned,
+// filled.
+func (o *Op) Do(ctx context.Context, c *Call, in any) (any, error) {
+	if c.Actor.Role < o.Least || o.Least == RoleNone {
+		return nil, task.Errorf(task.CodeDenied, "door."+o.Name, "the %s role may not %s", c.Actor.Role, o.Name).
+			WithHint("it needs the %s role", o.Least)
+	}
+	return o.run(ctx, c, in)
+}
+
+// Do runs the operation called name and returns its typed output.
+func Do[O any](ctx context.Context, c *Call, name string, in any) (O, error) {
+	var zero O
+	o := Find(name)
+	if o == nil {
+		return zero, task.Errorf(task.CodeInternal, "door", "no operation %q", name)
+	}
+	out, err := o.Do(ctx, c, in)
+	if typed, ok := out.(O); ok {
+		return typed, err
+	}
+	if err == nil {
+		err = task.Errorf(task.CodeInternal, "door."+name, "unexpected output type %T", out)
+	}
+	return zero, err
+}
+
+func op[I, O any](name, doc string, least Role, run func(context.Context, *Call, *I) (*O, error)) Op {
+	return Op{
+		Name: name, Doc: doc, Least: least,
+		In:  func() any { return new(I) },
+		Out: func() any { return new(O) },
+		run: func(ctx context.Context, c *Call, in any) (any, error) {
+			typed, ok := in.(*I)
+			if !ok {
+				return nil, task.Errorf(task.CodeInternal, "door."+name, "unexpected input type %T", in)
+			}
+			return run(ctx, c, typed)
+		},
+	}
+}
+
+func (c *Call) progress() func(string) {
+	if c.Progress == nil {
+		return func(string) {}
+	}
+	return c.Progress
+}
