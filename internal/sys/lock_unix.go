@@ -1,0 +1,26 @@
+//go:build unix
+
+package sys
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func openLockFile(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+}
+
+func lockFile(f *os.File) error {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.EWOULDBLOCK:
+			return ErrLocked
+		}
+		return err
+	}
+}

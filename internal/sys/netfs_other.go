@@ -1,0 +1,6 @@
+//go:build !linux
+
+package sys
+
+// IsNetworkFS cannot tell on this platform and answers no.
+func IsNetworkFS(path string) (name string, network bool, err error) { return "", false, nil }

@@ -1,0 +1,34 @@
+package sys
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// ErrNotPrivate says that a folder is not ours alone: a link, another owner,
+// writable by others.
+var ErrNotPrivate = errors.New("not a private folder")
+
+// PrivateDir makes sure that path is a folder of mode 0700 that belongs to the
+// calling user, creating it and missing parents (0700). A symbolic link,
+// another owner and a folder that others could write to are refused with an
+// error that matches ErrNotPrivate; one that others could only read is
+// tightened.
+func PrivateDir(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%q is not an absolute path", path)
+	}
+	path = filepath.Clean(path)
+	if err := checkPrivate(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return checkPrivate(path)
+}
