@@ -1,0 +1,251 @@
+#!/usr/bin/env bash
+# The whole check of caisson. Usage: scripts/test.sh all|fast
+#
+# all:  formatting, vet, staticcheck, govulncheck, build, every test as the current user, as root also every test
+#       again as an unprivileged user, the race detector where goroutines meet, cross-builds, a second build that must
+#       give the same bytes. Under 25 minutes on two cores.
+# fast: formatting, vet and short tests, under two minutes.
+#
+# Every step runs even when an earlier one failed; the end lists failed steps, steps that could not run, and every
+# skipped test with its reason. Exit status 1 when a step failed.
+set -u
+cd "$(dirname "$0")/.."
+mode=${1:-all}
+export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -p=2"
+# What caisson itself would read from its user's environment must not reach the tests.
+unset CAISSON_STATE_DIR CAISSON_RUNTIME_DIR CAISSON_BACKEND CAISSON_NEED CAISSON_UNATTENDED
+STATICCHECK=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK=golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/caisson-test.XXXXXX")
+chmod 755 "$work"
+cleanup() {
+	[ -d "$work/cache" ] && chmod -R u+w "$work/cache"
+	rm -rf "$work" 2>/dev/null || echo "left behind: $work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+failed=() notrun=()
+: >"$work/skips" >"$work/oks"
+
+# step NAME CMD…: run, time, remember.
+step() {
+	local name=$1 t0=$SECONDS
+	shift
+	echo "== $name"
+	if "$@"; then
+		echo "   $name: ok ($((SECONDS - t0)) s)"
+	else
+		echo "   $name: FAILED ($((SECONDS - t0)) s)"
+		failed+=("$name")
+	fi
+}
+
+# ---- what the machine has ------------------------------------------------------------------------------------------
+
+# command : Debian package : what does not run without it
+needs="git:git:everything
+gcc:gcc:the race detector, C compile inside a boundary
+node:nodejs:Node script inside a boundary
+python3:python3:python3 inside a boundary, evidence verified by another tool
+bwrap:bubblewrap:comparison with bubblewrap in bench
+busybox:busybox-static:--rootfs tests
+setpriv:util-linux:every test that needs an unprivileged user
+unshare:util-linux:simulated hosts without user namespaces
+script:bsdutils:nothing but convenience"
+
+tools() {
+	local cmd pkg what missing=() pkgs=()
+	while IFS=: read -r cmd pkg what; do
+		command -v "$cmd" >/dev/null 2>&1 || { missing+=("$cmd ($what)"); pkgs+=("$pkg"); }
+	done <<<"$needs"
+	if command -v gcc >/dev/null 2>&1 && ! echo '#include <stdio.h>' | gcc -E - >/dev/null 2>&1; then
+		missing+=("C headers (C compile inside a boundary)")
+		pkgs+=(libc6-dev)
+	fi
+	[ ${#pkgs[@]} -eq 0 ] && return 0
+	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+		echo "   installing ${pkgs[*]}"
+		if { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${pkgs[@]}"; } >"$work/apt.log" 2>&1; then
+			return 0
+		fi
+		tail -n 3 "$work/apt.log"
+	fi
+	local m
+	for m in "${missing[@]}"; do
+		echo "   missing: $m"
+		notrun+=("tests that need $m")
+	done
+	command -v git >/dev/null 2>&1 # without git nothing makes sense; the rest skip with a reason
+}
+
+# ---- static checks -------------------------------------------------------------------------------------------------
+
+formatted() {
+	local out
+	out=$(gofmt -l $(git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go'))
+	[ -z "$out" ] || { echo "   not formatted:"; echo "$out"; return 1; }
+}
+
+shell_syntax() {
+	local f
+	for f in scripts/*.sh .ci/run; do bash -n "$f" || return 1; done
+}
+
+staticcheck() {
+	if ! go run "$STATICCHECK" -version >/dev/null 2>"$work/sc.log"; then
+		echo "   cannot be fetched: $(tail -n 1 "$work/sc.log")"
+		notrun+=("staticcheck (cannot be fetched)")
+		return 0
+	fi
+	go run "$STATICCHECK" ./...
+}
+
+govulncheck() {
+	timeout 180 go run "$GOVULNCHECK" ./... >"$work/vuln.log" 2>&1
+	case $? in
+	0) tail -n 1 "$work/vuln.log" ;;
+	3) cat "$work/vuln.log"; return 1 ;;
+	*)
+		echo "   did not run: $(grep -v '^$' "$work/vuln.log" | tail -n 1)"
+		notrun+=("govulncheck (the vulnerability database or the tool was not reachable)")
+		;;
+	esac
+}
+
+# ---- tests ---------------------------------------------------------------------------------------------------------
+
+# gotest LABEL ARGS…: go test through the summary.
+gotest() {
+	local label=$1 rc
+	shift
+	go test -json "$@" 2>&1 | "$work/testsum" "$label" "$work/skips" | tee "$work/out"
+	rc=${PIPESTATUS[1]}
+	grep -E '^(ok|FAIL)[[:space:]]' "$work/out" >>"$work/oks"
+	return "$rc"
+}
+
+# A second tree, owned by an id without privileges; go compiles as before (so from the warm cache), scripts/as-user.sh
+# runs each test program. In a private mount namespace, so that /etc/passwd knows the id and the module cache is in reach.
+unprivileged() {
+	local uid=61234 src=$work/unpriv/src modcache
+	modcache=$(go env GOMODCACHE)
+	mkdir -p "$src" "$work/unpriv/home" "$work/unpriv/gomod" "$work/unpriv/tmp" "$work/unpriv/run" "$work/unpriv/bin"
+	tar -c $(ls -A | grep -vE '^(\.git|bin|\.cache)$') | tar -x -C "$src"
+	mkdir -p "$src/bin" && cp bin/caisson "$src/bin/" || return 1
+	{ cat /etc/passwd; echo "caissontest:x:$uid:$uid::$work/unpriv/home:/bin/sh"; } >"$work/unpriv/passwd"
+	{ cat /etc/group; echo "caissontest:x:$uid:"; } >"$work/unpriv/group"
+	chown -R "$uid:$uid" "$work/unpriv"
+	chmod 700 "$work/unpriv/run"
+	(
+		export CAISSON_AS_UID=$uid CAISSON_AS_DIR=$work/unpriv CAISSON_TEST_BIN=$src/bin/caisson W=$work SRC=$src MODCACHE=$modcache AS="$PWD/scripts/as-user.sh"
+		ns=(unshare --mount --propagation private)
+		if ! "${ns[@]}" true 2>/dev/null; then
+			echo "   no private mount namespace here: the id has no passwd entry and the module cache is copied"
+			cp -r "$modcache/." "$work/unpriv/gomod/" && chmod -R a+rX "$work/unpriv/gomod"
+			ns=(env CAISSON_AS_BARE=1)
+		fi
+		"${ns[@]}" bash -c '
+			if [ -z "${CAISSON_AS_BARE:-}" ]; then
+				mount --bind "$W/unpriv/passwd" /etc/passwd && mount --bind "$W/unpriv/group" /etc/group &&
+				mount --bind "$MODCACHE" "$W/unpriv/gomod" && mount -o remount,bind,ro "$W/unpriv/gomod" || exit 1
+			fi
+			cd "$SRC" && exec go test -json -exec "bash $AS" -vet=off -timeout 12m ./internal/... ./cmd/... $([ -d test ] && echo ./test/...)
+		' 2>&1 | "$work/testsum" unprivileged "$work/skips" | tee "$work/out"
+		exit "${PIPESTATUS[1]}"
+	)
+	local rc=$?
+	grep -E '^(ok|FAIL)[[:space:]]' "$work/out" >>"$work/oks"
+	return "$rc"
+}
+
+# Where goroutines share something. The rest is sequential and is not worth the compile time.
+race() {
+	if ! command -v gcc >/dev/null 2>&1; then
+		notrun+=("race detector (no C compiler)")
+		return 0
+	fi
+	local pkgs
+	pkgs=$(go list ./internal/worker/... ./internal/door/... ./internal/evidence ./internal/inventory ./internal/boundary ./internal/sys/... ./internal/workerbin ./internal/wire 2>/dev/null)
+	CGO_ENABLED=1 gotest race -race -short -vet=off -timeout 10m $pkgs
+}
+
+cross() {
+	local t ok=0
+	for t in linux/arm64 darwin/arm64 windows/amd64; do
+		if GOOS=${t%/*} GOARCH=${t#*/} go build ./... ; then echo "   $t builds"; else ok=1; echo "   $t does NOT build"; fi
+	done
+	return $ok
+}
+
+# Two builds of the same source in different folders are the same bytes.
+reproducible() {
+	local a b
+	mkdir "$work/again" && tar -c $(ls -A | grep -vE '^(\.git|bin|\.cache)$') | tar -x -C "$work/again"
+	rm -f "$work/again/internal/workerbin/bin/caisson-worker"
+	make -s build VERSION=0.0.0-same COMMIT=same && a=$(sha256sum <bin/caisson) &&
+		make -s -C "$work/again" build VERSION=0.0.0-same COMMIT=same && b=$(sha256sum <"$work/again/bin/caisson") || return 1
+	make -s build
+	echo "   ${a%% *}"
+	[ "$a" = "$b" ] || { echo "   and ${b%% *}: not the same"; return 1; }
+}
+
+build_summary() { go build -o "$work/testsum" ./scripts/testsum; }
+
+case $mode in
+fast)
+	step "formatting" formatted
+	step "summary tool" build_summary
+	step "vet" go vet ./...
+	step "short tests" gotest fast -short -vet=off -timeout 100s ./...
+	;;
+all)
+	step "tools" tools
+	step "formatting" formatted
+	step "shell syntax" shell_syntax
+	step "summary tool" build_summary
+	step "build" make -s build
+	export CAISSON_TEST_BIN=$PWD/bin/caisson
+	step "vet" go vet ./...
+	step "staticcheck" staticcheck
+	step "govulncheck" govulncheck
+	if [ "$(id -u)" = 0 ]; then
+		step "tests as root" gotest root -vet=off -timeout 12m ./...
+		if command -v setpriv >/dev/null 2>&1; then
+			step "tests as an unprivileged user" unprivileged
+		else
+			notrun+=("tests as an unprivileged user (no setpriv)")
+		fi
+	else
+		step "tests" gotest user -vet=off -timeout 12m ./...
+		notrun+=("tests as root (run make test as root for them)")
+	fi
+	step "race detector" race
+	step "cross-builds" cross
+	step "reproducible build" reproducible
+	;;
+*)
+	echo "usage: scripts/test.sh all|fast" >&2
+	exit 2
+	;;
+esac
+
+echo
+echo "== summary after $SECONDS s"
+if [ -s "$work/skips" ]; then
+	echo "skipped tests and why:"
+	sort -u "$work/skips" | sed 's/^/  /'
+else
+	echo "no test was skipped"
+fi
+if [ ${#notrun[@]} -gt 0 ]; then
+	echo "not run:"
+	printf '  %s\n' "${notrun[@]}"
+fi
+if [ ${#failed[@]} -gt 0 ]; then
+	echo "failed steps:"
+	printf '  %s\n' "${failed[@]}"
+fi
+cat "$work/oks"
+[ ${#failed[@]} -eq 0 ]
