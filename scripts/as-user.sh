@@ -12,7 +12,7 @@ trap 'rm -f "$copy"' EXIT
 rc=0
 env -i HOME="$CAISSON_AS_DIR/home" USER=caissontest LOGNAME=caissontest SHELL=/bin/sh LANG=C.UTF-8 \
 	PATH="$(dirname "$(command -v go)"):/usr/local/bin:/usr/bin:/bin" TMPDIR="$CAISSON_AS_DIR/tmp" XDG_RUNTIME_DIR="$CAISSON_AS_DIR/run" \
-	GOMODCACHE="$CAISSON_AS_DIR/gomod" GOCACHE="$CAISSON_AS_DIR/home/.cache/go-build" GOFLAGS=-mod=mod GOTOOLCHAIN=local GOPROXY=off \
+	GOMODCACHE="$CAISSON_AS_DIR/gomod" GOCACHE="$CAISSON_AS_DIR/home/.cache/go-build" GOTOOLCHAIN=local GOPROXY=off \
 	CAISSON_TEST_BIN="${CAISSON_TEST_BIN:-}" CGO_ENABLED=0 \
-	setpriv --reuid="$CAISSON_AS_UID" --regid="$CAISSON_AS_UID" --clear-groups --no-new-privs -- "$copy" "$@" || rc=$?
+	setpriv --reuid="$CAISSON_AS_UID" --regid="$CAISSON_AS_UID" --clear-groups --inh-caps=-all -- "$copy" "$@" || rc=$?
 exit "$rc"
