@@ -11,11 +11,11 @@ import (
 // writable by others.
 var ErrNotPrivate = errors.New("not a private folder")
 
-// PrivateDir makes sure that path is a folder of mode 0700 that belongs to the
-// calling user, creating it and missing parents (0700). A symbolic link,
+// PrivateDir makes sure that path is a folder of the calling user alone (mode 0700
+// or less), creating it and missing parents (0700). A symbolic link,
 // another owner and a folder that others could write to are refused with an
 // error that matches ErrNotPrivate; one that others could only read is
-// tightened.
+// tightened. A folder that its owner made read-only stays so: see Writable.
 func PrivateDir(path string) error {
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("%q is not an absolute path", path)

@@ -31,8 +31,8 @@ func checkPrivate(path string) error {
 		return fmt.Errorf("%s: %w: it belongs to user %d", path, ErrNotPrivate, st.Uid)
 	case mode&0o022 != 0:
 		return fmt.Errorf("%s: %w: others may write to it (mode %04o)", path, ErrNotPrivate, mode&0o7777)
-	case mode&0o077 != 0 || mode&0o700 != 0o700:
-		return f.Chmod(0o700)
+	case mode&0o077 != 0:
+		return f.Chmod(os.FileMode(mode & 0o700))
 	}
 	return nil
 }
@@ -40,4 +40,13 @@ func checkPrivate(path string) error {
 func ownedByUs(path string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid()
+}
+
+// Writable returns nil when the calling user may create entries in the folder
+// (or write to the file) at path.
+func Writable(path string) error {
+	if err := unix.Access(path, unix.W_OK); err != nil {
+		return &os.PathError{Op: "write to", Path: path, Err: err}
+	}
+	return nil
 }

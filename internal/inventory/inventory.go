@@ -1,0 +1,208 @@
+// Package inventory remembers every task and every resource caisson made,
+// across crashes and for several processes at once.
+//
+// Its limit: it forgets nothing without being told that absence was observed,
+// and it acts on nothing: it makes, probes and removes no resource.
+//
+// Cost: every change is one transaction and one fsync (a few milliseconds on a
+// disk), however much it holds: put what belongs together into one Tx. The
+// first change after the last process closed the database costs one more.
+// Reads cost none.
+package inventory
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"modernc.org/sqlite"
+
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Extended result codes of SQLite that are told apart here.
+const (
+	sqliteBusy     = 5
+	sqliteReadOnly = 8
+	sqliteIO       = 10
+	sqliteCorrupt  = 11
+	sqliteFull     = 13
+	sqliteCantOpen = 14
+	sqliteNotADB   = 26
+
+	sqliteUnique  = 2067
+	sqliteTrigger = 1811
+)
+
+var _ = sys.RegisterFaults("inventory.commit.before", "inventory.commit.after")
+
+// DB is an open inventory. Safe for concurrent use; within a process, changes
+// are made one at a time.
+type DB struct {
+	sql      *sql.DB
+	path     string
+	instance string
+	now      func() time.Time
+}
+
+// Open opens the inventory at path (an absolute path of a file), creating it
+// and its folder when absent and bringing an older one up to date after a
+// backup beside it. Errors have code state_store and a hint: network file
+// system, folder not private or not writable, made by a newer version.
+func Open(ctx context.Context, path string) (*DB, error) {
+	db := &DB{path: path, now: time.Now}
+	_, serr := os.Stat(path)
+	if err := db.checkPlace(); err != nil {
+		return nil, err
+	}
+	db.sql = sql.OpenDB(lazyConnector{dsn(path)})
+	db.sql.SetMaxOpenConns(1)
+	db.sql.SetMaxIdleConns(1)
+	db.sql.SetConnMaxLifetime(0)
+	version := 0
+	if serr == nil {
+		var err error
+		if version, err = db.readVersion(ctx); err != nil {
+			_ = db.sql.Close()
+			return nil, err
+		}
+	}
+	if version != schemaVersion {
+		if err := db.migrate(ctx); err != nil {
+			_ = db.sql.Close()
+			return nil, err
+		}
+	}
+	return db, nil
+}
+
+// dsn keeps to what every driver understands, so that the driver can change.
+// journal_mode is not here: it is a property of the file, set at creation.
+func dsn(path string) string {
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(path)}
+	if u.Path != "" && u.Path[0] != '/' {
+		u.Path = "/" + u.Path // a drive letter
+	}
+	u.RawQuery = "_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
+	return u.String()
+}
+
+func (db *DB) checkPlace() error {
+	const op = "inventory.open"
+	dir := filepath.Dir(db.path)
+	hint := "set CAISSON_STATE_DIR to a folder of your own on a local disk"
+	if !filepath.IsAbs(db.path) {
+		return task.Errorf(task.CodeStateStore, op, "the state folder %q is not an absolute path", dir).WithHint("%s", hint)
+	}
+	name, network, err := sys.IsNetworkFS(dir)
+	if err != nil {
+		return task.Errorf(task.CodeStateStore, op, "cannot look at the state folder: %w", err).WithHint("%s", hint)
+	}
+	if network {
+		return task.Errorf(task.CodeStateStore, op, "the state folder %s lies on a network file system (%s), where locks between processes cannot be trusted", dir, name).WithHint("%s", hint)
+	}
+	if err := sys.PrivateDir(dir); err != nil {
+		h := hint
+		if errors.Is(err, sys.ErrNotPrivate) {
+			h = fmt.Sprintf("check who made it, then chmod 700 %s; or %s", dir, hint)
+		}
+		return task.Errorf(task.CodeStateStore, op, "cannot use the state folder: %w", err).WithHint("%s", h)
+	}
+	for _, p := range []string{dir, db.path} {
+		if err := sys.Writable(p); err != nil && !(p == db.path && errors.Is(err, os.ErrNotExist)) {
+			return task.Errorf(task.CodeStateStore, op, "cannot write to the state folder: %w", err).WithHint("%s", hint)
+		}
+	}
+	return nil
+}
+
+// Close closes the inventory.
+func (db *DB) Close() error {
+	if err := db.sql.Close(); err != nil {
+		return db.fail("inventory.close", err)
+	}
+	return nil
+}
+
+// Instance returns the eight characters that name this installation in labels
+// and resource names.
+func (db *DB) Instance() string { return db.instance }
+
+// Path returns the file given to Open.
+func (db *DB) Path() string { return db.path }
+
+// Checkpoint folds the write-ahead log into the database file. It is never
+// needed for durability.
+func (db *DB) Checkpoint(ctx context.Context) error {
+	if _, err := db.sql.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+		return db.fail("inventory.checkpoint", err)
+	}
+	return nil
+}
+
+// Tx makes every change that fn makes through its argument durable at once, or
+// none when fn returns an error, at the cost of one fsync. It waits up to ten
+// seconds for other processes. fn must not use the DB and should be quick: it
+// holds the only write lock.
+func (db *DB) Tx(ctx context.Context, fn func(*Tx) error) (err error) {
+	const op = "inventory.tx"
+	stx, err := db.sql.BeginTx(ctx, nil)
+	if err != nil {
+		return db.fail(op, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = stx.Rollback()
+		}
+	}()
+	if err := fn(&Tx{tx: stx, db: db, ctx: ctx}); err != nil {
+		return err
+	}
+	if err := sys.Fault("inventory.commit.before"); err != nil {
+		return db.fail(op, err)
+	}
+	if err := stx.Commit(); err != nil {
+		return db.fail(op, err)
+	}
+	if err := sys.Fault("inventory.commit.after"); err != nil {
+		return db.fail(op, err)
+	}
+	return nil
+}
+
+// fail turns an error of the database into one for a person.
+func (db *DB) fail(op string, err error) error {
+	var te *task.Error
+	if errors.As(err, &te) {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return task.Errorf(task.CodeCanceled, op, "interrupted while waiting for the inventory: %w", err)
+	}
+	e := task.Errorf(task.CodeStateStore, op, "the inventory %s cannot be used: %w", db.path, err)
+	switch sqliteCode(err) & 0xff {
+	case sqliteBusy:
+		return e.WithHint("another caisson process held it for more than ten seconds; try again")
+	case sqliteReadOnly, sqliteCantOpen:
+		return e.WithHint("make the folder writable or set CAISSON_STATE_DIR to another")
+	case sqliteFull, sqliteIO:
+		return e.WithHint("check the disk that holds it: is it full?")
+	case sqliteCorrupt, sqliteNotADB:
+		return e.WithHint("move the file aside; tasks it knew must then be looked after by hand")
+	}
+	return e
+}
+
+func sqliteCode(err error) int {
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		return e.Code()
+	}
+	return 0
+}
