@@ -1,0 +1,115 @@
+package stage
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// LandlockABI returns the kernel's Landlock version, 0 when it has none.
+func LandlockABI() int {
+	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(v)
+}
+
+const (
+	landlockRead = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	// landlockFile are the rights that make sense on something that is not a folder.
+	landlockFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+)
+
+// handled returns the filesystem rights and scopes that ABI abi can restrict.
+func handled(abi int) (fs, scopes uint64) {
+	fs = 1<<13 - 1 // EXECUTE … MAKE_SYM
+	if abi >= 2 {
+		fs |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if abi >= 3 {
+		fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if abi >= 5 {
+		fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	if abi >= 6 {
+		scopes = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+	}
+	if abi >= 9 {
+		fs |= unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
+	}
+	return fs, scopes
+}
+
+// landlock restricts every thread of this process, and with it everything it
+// starts. Everything below the root may be read and run: what may be seen is
+// decided by the mounts, and a descriptor that leads elsewhere gives nothing.
+// Only writable may be changed.
+func landlock(writable []string) error {
+	abi := LandlockABI()
+	if abi < 1 {
+		return errors.New("the kernel has none, though the host said it has")
+	}
+	fs, scopes := handled(abi)
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: fs, Scoped: scopes}
+	size := uintptr(8)
+	if abi >= 6 {
+		size = 24
+	}
+	set, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	if errno != 0 {
+		return errno
+	}
+	defer unix.Close(int(set))
+	add := func(path string, rights uint64) error {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: path, Err: err}
+		}
+		defer unix.Close(fd)
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return err
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			rights &= landlockFile
+		}
+		rule := unix.LandlockPathBeneathAttr{Allowed_access: rights & fs, Parent_fd: int32(fd)}
+		_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, set, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
+		if errno != 0 {
+			return &os.PathError{Op: "allow", Path: path, Err: errno}
+		}
+		return nil
+	}
+	rules := []struct {
+		path   string
+		rights uint64
+	}{
+		{"/", landlockRead},
+		// The worker's own file lies outside every mount; calls start from it.
+		{"/proc/self/exe", unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE},
+		{"/proc", unix.LANDLOCK_ACCESS_FS_WRITE_FILE},
+		{"/dev", unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV},
+	}
+	for _, w := range writable {
+		rules = append(rules, struct {
+			path   string
+			rights uint64
+		}{w, ^uint64(0)})
+	}
+	for _, r := range rules {
+		if err := add(r.path, r.rights); err != nil {
+			return err
+		}
+	}
+	_, _, errno = syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// SetupCaps are the capabilities, over the boundary's own user namespace only,
+// that W needs until it is sealed: mounts and host name, loopback, the maps of
+// I, dropping the bounding set.
+var SetupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP}
+
+// SpaceAttr returns how W must start I. The map is one line, inside id to the
+// same inside id, which needs no privilege.
+func SpaceAttr(p *Plan) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Cloneflags:                 unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWCGROUP,
+		UidMappings:                []syscall.SysProcIDMap{{ContainerID: p.UID, HostID: p.UID, Size: 1}},
+		GidMappings:                []syscall.SysProcIDMap{{ContainerID: p.GID, HostID: p.GID, Size: 1}},
+		GidMappingsEnableSetgroups: false,
+		AmbientCaps:                SetupCaps,
+	}
+}
+
+// SealSpace makes I what every tool will be. It must run in I before anything
+// else; everything I starts later inherits the result. An error means that I
+// must end.
+func SealSpace(p *Plan) error {
+	const step = "tool space"
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fail(step, "make mounts private", err)
+	}
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fail(step, "open the root", err)
+	}
+	b := &builder{step: step, root: root}
+	defer unix.Close(root)
+	unix.Umask(0)
+	for _, s := range p.Space {
+		if err := b.run(s, -1); err != nil {
+			return err
+		}
+	}
+	unix.Umask(0o022)
+
+	if err := joinKeyring(p); err != nil {
+		return fail(step, "join a new session keyring", err)
+	}
+	if err := noNewPrivs(); err != nil {
+		return fail(step, "set no_new_privs", err)
+	}
+	if !p.NoLandlock {
+		if err := landlock(p.Landlock); err != nil {
+			return fail(step, "apply Landlock", err)
+		}
+		// Its capabilities would still allow this mount: only Landlock refuses it.
+		if err := unix.Mount("", "/dev/shm", "", unix.MS_PRIVATE, ""); !errors.Is(err, unix.EPERM) {
+			return &Error{Step: step, Op: "verify Landlock", Detail: "a mount that it must refuse was allowed"}
+		}
+	}
+	if err := dropCaps(step); err != nil {
+		return err
+	}
+	if err := filter(step, p.ToolFilter); err != nil {
+		return err
+	}
+	return verify(step, p.Userns)
+}
+
+// SealWorker makes W harmless to tools and tools harmless to it. It must run
+// in W after I said that it is ready; afterwards W cannot start a program.
+func SealWorker(p *Plan) error {
+	const step = "worker"
+	if err := joinKeyring(p); err != nil {
+		return fail(step, "join a new session keyring", err)
+	}
+	if err := noNewPrivs(); err != nil {
+		return fail(step, "set no_new_privs", err)
+	}
+	if err := dropCaps(step); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fail(step, "set the parent death signal", err)
+	}
+	if err := filter(step, p.WorkerFilter); err != nil {
+		return err
+	}
+	return verify(step, false)
+}
+
+// joinKeyring leaves the session keyring that every thread inherited: keyrings
+// follow credentials, not namespaces. It is named so that all threads join the
+// same one; the name is private to this user namespace.
+func joinKeyring(p *Plan) error {
+	name, err := unix.BytePtrFromString("caisson." + string(p.Task))
+	if err != nil {
+		return err
+	}
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, uintptr(unsafe.Pointer(name)), 0)
+	if errno == unix.ENOSYS { // a kernel without keyrings has nothing to leak
+		return nil
+	}
+	return errnoErr(errno)
+}
+
+func noNewPrivs() error {
+	_, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
+	return errnoErr(errno)
+}
+
+// dropCaps empties every capability set of every thread and makes the process
+// non-dumpable, so that nobody of the same user looks into it.
+func dropCaps(step string) error {
+	for c := uintptr(0); ; c++ {
+		if _, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0); err != nil {
+			break // past the kernel's last capability
+		}
+		if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0, 0); errno != 0 {
+			return fail(step, "drop the bounding set", errno)
+		}
+	}
+	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); errno != 0 {
+		return fail(step, "clear ambient capabilities", errno)
+	}
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&data[0])), 0); errno != 0 {
+		return fail(step, "drop capabilities", errno)
+	}
+	return fail(step, "become non-dumpable", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+}
+
+// filter loads a seccomp program on all threads.
+func filter(step string, prog []byte) error {
+	if len(prog) == 0 || len(prog)%8 != 0 {
+		return &Error{Step: step, Op: "load the system call filter", Detail: "the plan has none"}
+	}
+	insns := make([]unix.SockFilter, len(prog)/8)
+	for i := range insns {
+		b := prog[i*8:]
+		insns[i] = unix.SockFilter{Code: uint16(b[0]) | uint16(b[1])<<8, Jt: b[2], Jf: b[3], K: uint32(b[4]) | uint32(b[5])<<8 | uint32(b[6])<<16 | uint32(b[7])<<24}
+	}
+	fprog := unix.SockFprog{Len: uint16(len(insns)), Filter: &insns[0]}
+	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
+	if errno == 0 && r != 0 {
+		return &Error{Step: step, Op: "load the system call filter", Detail: fmt.Sprintf("thread %d could not be joined", r)}
+	}
+	return fail(step, "load the system call filter", errnoErr(errno))
+}
+
+// verify attempts what must be impossible now, and reads back what the kernel
+// says about every thread.
+func verify(step string, userns bool) error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_KEYCTL, unix.KEYCTL_GET_KEYRING_ID, 0, 0); errno != unix.EPERM {
+		return &Error{Step: step, Op: "verify the system call filter", Detail: "a refused call was allowed"}
+	}
+	if !userns {
+		if err := unix.Unshare(unix.CLONE_NEWUSER); !errors.Is(err, unix.EPERM) {
+			return &Error{Step: step, Op: "verify the system call filter", Detail: "a new user namespace was allowed"}
+		}
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return fail(step, "verify every thread", err)
+	}
+	want := []string{"CapInh:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "CapBnd:\t0000000000000000\n",
+		"CapAmb:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"}
+	for _, t := range tasks {
+		status, err := os.ReadFile("/proc/self/task/" + t.Name() + "/status")
+		if errors.Is(err, os.ErrNotExist) {
+			continue // that thread has ended
+		}
+		if err != nil {
+			return fail(step, "verify every thread", err)
+		}
+		for _, w := range want {
+			if !strings.Contains(string(status), w) {
+				return &Error{Step: step, Op: "verify every thread", Detail: "thread " + t.Name() + " lacks " + strings.TrimSpace(w)}
+			}
+		}
+	}
+	return nil
+}
+
+func errnoErr(e syscall.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return e
+}
