@@ -1,0 +1,176 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// ReportSchema names a missing-boundary report.
+const ReportSchema = "caisson.missing/1"
+
+// Report says why nothing was executed. It is the Detail of the errors of
+// Blocked and Compare; String is its form for a person.
+type Report struct {
+	Schema      string         `json:"schema"`
+	Code        task.Code      `json:"code"` // boundary_missing or probe_mismatch
+	Matrix      string         `json:"matrix"`
+	Backend     string         `json:"backend"`
+	Platform    string         `json:"platform"`
+	PlanDigest  string         `json:"plan_digest"`
+	Command     string         `json:"command_digest,omitempty"`
+	Missing     []task.Missing `json:"missing"`
+	NotIsolated []string       `json:"not_isolated_even_then"`
+}
+
+// String renders the report for a person, without a final newline.
+func (r *Report) String() string { return Render(r) }
+
+// Blocked returns nil when the plan is enough, and otherwise the error
+// boundary_missing with the report as its Detail.
+func (d *Decision) Blocked() error {
+	if len(d.Plan.Missing) == 0 {
+		return nil
+	}
+	return d.fail(task.CodeBoundaryMissing, d.Plan.Missing)
+}
+
+func (d *Decision) fail(code task.Code, ms []task.Missing) error {
+	r := &Report{Schema: ReportSchema, Code: code, Matrix: Matrix, Backend: d.Plan.Backend, Platform: d.Platform, PlanDigest: d.Plan.Digest,
+		Command: d.command, Missing: ms, NotIsolated: d.Plan.NotIsolated}
+	names := make([]string, len(ms))
+	for i, m := range ms {
+		names[i] = fmt.Sprintf("%s %d (has %d)", m.Axis, m.Required, m.Effective)
+	}
+	var err *task.Error
+	if code == task.CodeProbeMismatch {
+		err = task.Errorf(code, "policy.compare", "the boundary does not hold what was promised: %s; nothing was executed", strings.Join(names, ", "))
+	} else {
+		err = task.Errorf(code, "policy.decide", "backend %s cannot give what this task needs: %s; nothing was created", orNone(d.Plan.Backend), strings.Join(names, ", "))
+	}
+	if len(ms[0].Options) > 0 {
+		err = err.WithHint("%s", ms[0].Options[0])
+	}
+	err.Detail = r
+	return err
+}
+
+// Compare sets what was proved beside what was promised and returns the
+// levels complete. The error is probe_mismatch when any promise was not proved,
+// whether or not a row needs it: a boundary that is not what it says is not
+// used. seen says what each level rests on.
+func (d *Decision) Compare(proved task.Vector, seen map[task.Axis]string, findings []task.Finding) ([]task.Level, error) {
+	got, capped := task.Vector{}, map[task.Axis]string{}
+	for _, a := range task.Axes {
+		l := proved[a]
+		for _, f := range findings {
+			if f.Axis == a && l > max(f.Cap, 0) {
+				l = max(f.Cap, 0)
+				capped[a] = "finding " + f.ID + " (" + f.Text + ")"
+			}
+		}
+		if l != 0 {
+			got[a] = l
+		}
+	}
+	levels := append([]task.Level(nil), d.Plan.Levels...)
+	var ms []task.Missing
+	for i := range levels {
+		l := &levels[i]
+		l.Proved, l.Seen = got[l.Axis], seen[l.Axis]
+		if c := capped[l.Axis]; c != "" {
+			l.Seen = strings.TrimPrefix(l.Seen+"; ", "; ") + "lowered by " + c
+		}
+		if l.Seen == "" {
+			l.Seen = "unmeasured"
+		}
+		if l.Promised == task.LevelNA {
+			l.Proved = task.LevelNA // nothing to prove
+			continue
+		}
+		if len(task.Short(task.Vector{l.Axis: l.Promised}, got)) > 0 {
+			need := max(l.Promised, l.Required)
+			m := missing(&d.in, l.Axis, need, got[l.Axis], "promised by "+orNone(d.Plan.Backend)+": "+l.How, l.Seen)
+			m.Options = append([]string{"caisson doctor shows what this machine can enforce and how to get more"}, m.Options...)
+			ms = append(ms, m)
+		}
+	}
+	if len(ms) == 0 {
+		return levels, nil
+	}
+	return levels, d.fail(task.CodeProbeMismatch, ms)
+}
+
+// Bounds of what is printed; the JSON form is complete.
+const (
+	maxLines = 6
+	maxText  = 400
+)
+
+// Render writes a report for a person: what is short and why, what stays
+// shared, what a command could reach, the ways out, and what is not isolated
+// even then. It ends without a newline.
+func Render(r *Report) string {
+	var b strings.Builder
+	verb := "needs"
+	if r.Code == task.CodeProbeMismatch {
+		verb = "was promised"
+	}
+	fmt.Fprintf(&b, "BLOCKED (%s): backend %s", r.Code, orNone(r.Backend))
+	if r.Platform != "" {
+		fmt.Fprintf(&b, " on %s", line(r.Platform))
+	}
+	for _, m := range r.Missing {
+		fmt.Fprintf(&b, "\n%s %s: %s %d, has %d\n", m.Axis, m.Axis.Title(), verb, m.Required, m.Effective)
+		item(&b, "why", m.WhyRequired)
+		item(&b, "but", m.WhyLower)
+		list(&b, "stays shared", m.Shared)
+		list(&b, "within reach", m.Blast)
+		list(&b, "way out", m.Options)
+		if len(m.Acceptable) > 0 {
+			item(&b, "may accept the gap", strings.Join(m.Acceptable, ", "))
+		}
+	}
+	if len(r.NotIsolated) > 0 {
+		b.WriteString("\neven then not isolated:\n")
+		for _, n := range r.NotIsolated {
+			fmt.Fprintf(&b, "  - %s\n", line(n))
+		}
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+func item(b *strings.Builder, label, text string) {
+	if text != "" {
+		fmt.Fprintf(b, "  %s: %s\n", label, line(text))
+	}
+}
+
+func list(b *strings.Builder, label string, l []string) {
+	for i, s := range l {
+		if i == maxLines {
+			fmt.Fprintf(b, "  %s: and %d more\n", label, len(l)-i)
+			return
+		}
+		item(b, label, s)
+	}
+}
+
+// line makes text that may come from a file name or a boundary fit for one
+// line of a terminal.
+func line(s string) string {
+	var b strings.Builder
+	for _, c := range s {
+		if b.Len() >= maxText {
+			b.WriteString("…")
+			break
+		}
+		// Controls, bidirectional overrides and other invisible marks.
+		if c < 0x20 || c == 0x7f || c >= 0x80 && c < 0xa0 || c >= 0x200b && c <= 0x200f || c >= 0x2028 && c <= 0x202e || c >= 0x2060 && c <= 0x206f || c == 0xfeff || c == 0xfffd {
+			c = '?'
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}

@@ -1,0 +1,187 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// missing is one axis of a report.
+func missing(in *Input, a task.Axis, need, have int, why, lower string) task.Missing {
+	return task.Missing{Axis: a, Required: need, Effective: have, WhyRequired: why, WhyLower: lower,
+		Shared: shared(in, a, have), Blast: blast(in, a, have), Options: options(in, a, need), Acceptable: acceptable(in, a, have)}
+}
+
+// sharedState says what stays shared at each level of an axis; the last entry
+// stands for every level above. "{repo}" is the repository's git directory.
+var sharedState = map[task.Axis][]string{
+	task.SRC: {"the checkout itself, with everything not committed in it", "refs, objects, hooks and configuration of {repo}", "the objects of every branch in {repo}, to read", ""},
+	task.PRC: {"every process of this user can be seen, signalled and traced", "process ids, IPC and host name of this machine", "capabilities, or user 0, or unmasked kernel files", ""},
+	task.FS:  {"every file of this user, to read and to write", "every file this user can read, credentials included", "the system folders of this machine, to read", "host paths behind the mounts", ""},
+	task.NET: {"this machine's network: its loopback services, LAN, cloud metadata, the Internet", "LAN, cloud metadata, the host's gateway, the whole Internet", "destinations that were allowed, without a record of each request", "destinations that were allowed", ""},
+	task.RES: {"memory, processor, processes, disk and time of this machine, without a bound", "memory, processor, process numbers and disk of this machine", "the disk, and the sum of what all tasks use", ""},
+	task.KRN: {"the kernel with its whole system call interface", "the kernel, through a filtered system call interface", "one guest or user-space kernel for several tasks", "the hypervisor", ""},
+	task.CPL: {"a daemon that does anything for whoever reaches its socket", "a daemon that checks who owns what", ""},
+	task.CHN: {"the channel's process: tools can forge what it says", "the word of the worker about what it did", ""},
+	task.SVC: {"services with their data, for every task and for you", "service processes, with separated data", "the network path to the service", ""},
+	task.CRD: {"every credential of the environment and the home folder", "the credentials on the allow-list", "short-lived credentials of the task", "what a lent credential can do while it is lent", ""},
+	task.APR: {"nobody is asked before an action", "the person who answers sees a rule, not the action", "one person's answer", ""},
+	task.VER: {"nothing is known about the result", "the agent's word about the result", "the result alone was checked, not together with others", ""},
+	task.EVD: {"nothing is recorded", "a log that can be edited", "a record on this machine, unsigned", ""},
+	task.CLN: {"leftovers stay until somebody removes them", "leftovers may stay unnoticed", "removal is recorded but not verified", ""},
+}
+
+func shared(in *Input, a task.Axis, have int) []string {
+	l := sharedState[a]
+	if have < 0 || len(l) == 0 {
+		return []string{}
+	}
+	text := l[min(have, len(l)-1)]
+	if text == "" {
+		return []string{}
+	}
+	repo := in.Source.CommonDir
+	if repo == "" {
+		repo = "the repository"
+	}
+	return []string{strings.ReplaceAll(text, "{repo}", repo)}
+}
+
+// maxInstances bounds a list of things within reach; the rest is counted.
+const maxInstances = 20
+
+// blast lists instances, not adjectives, where the caller knows any.
+func blast(in *Input, a task.Axis, have int) []string {
+	l := in.Instances[a]
+	if len(l) == 0 {
+		if len(shared(in, a, have)) == 0 {
+			return []string{}
+		}
+		return []string{"not enumerated on this machine"}
+	}
+	out := append([]string{}, l[:min(len(l), maxInstances)]...)
+	if n := len(l) - len(out); n > 0 {
+		out = append(out, fmt.Sprintf("and %d more", n))
+	}
+	return out
+}
+
+// wayOut gives the ways to at least a level of an axis.
+var wayOut = map[task.Axis][]struct {
+	upTo int // serves needs up to this level
+	text string
+}{
+	task.SRC: {{2, "use the source strategy clone, which is the default"}, {3, "add --history base: the task gets a copy of its own with only what its base reaches"}},
+	task.PRC: {{2, "let user namespaces be made: caisson doctor names the setting that forbids them"}, {3, "run caisson as an ordinary user, or keep the state directory on a file system with id-mapped mounts"}},
+	task.FS:  {{2, "let user and mount namespaces be made: caisson doctor names the setting that forbids them"}, {3, "add --rootfs DIR: a prepared folder becomes the root, read-only, instead of this machine's system folders"}},
+	task.NET: {{4, "let network namespaces be made: caisson doctor names the setting that forbids them"}},
+	task.RES: {{1, "add --timeout DURATION"}, {2, "delegate a cgroup to this user: systemctl --user must work in this session (loginctl enable-linger), or run as root"}},
+	task.KRN: {{1, "use a kernel with seccomp filters (CONFIG_SECCOMP_FILTER)"}},
+	task.CPL: {{2, "take the socket out of what is mounted: drop the --ro that contains it"}},
+	task.CRD: {{1, "name what the task may have with --env, nothing else comes in"}},
+	task.EVD: {{2, "put the state directory where it can be written: CAISSON_STATE_DIR"}},
+	task.CLN: {{2, "put the state directory where it can be written: CAISSON_STATE_DIR"}},
+}
+
+func options(in *Input, a task.Axis, need int) []string {
+	out := append([]string{}, in.Ways[a]...)
+	for _, w := range wayOut[a] {
+		if need <= w.upTo {
+			out = append(out, w.text)
+			break
+		}
+	}
+	if n, asked := in.Need[a]; asked && n == need {
+		if req, _, err := join(in.Rows); err == nil && req[a] < need {
+			out = append(out, fmt.Sprintf("ask for less: --need %s=%d is above what the task's rows need (%d)", a, need, req[a]))
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, fmt.Sprintf("no backend of this version gives %s %d; do this work on a machine or in a tool that does", a, need))
+	}
+	return out
+}
+
+// acceptable says who may take responsibility for a gap.
+func acceptable(in *Input, a task.Axis, have int) []string {
+	operator := []string{"operator (a standing acceptance with an expiry)"}
+	user := []string{"user (interactive)", "operator"}
+	delegated := []string{"user, where the operator delegated it", "operator"}
+	switch a {
+	case task.SRC, task.RES, task.VER, task.EVD:
+		return user
+	case task.PRC:
+		return delegated
+	case task.FS, task.NET:
+		if have >= 1 {
+			return delegated
+		}
+	case task.SVC:
+		if have == 0 {
+			return delegated
+		}
+	}
+	return operator
+}
+
+// notIsolated is the statement of what stays open even when nothing is missing.
+func notIsolated(in *Input, eff task.Vector) []string {
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	add("what the task returns: its changes, hooks, build files and scripts act with your authority once you run them outside")
+	add("programs outside the boundary: editor, agent, its servers and hooks")
+	if eff[task.KRN] < 4 {
+		add("processor, cache and timing side channels: the hardware is shared")
+	}
+	if eff[task.KRN] <= 1 {
+		add("flaws of this machine's kernel: one kernel serves the task and everything else")
+	}
+	if n := eff[task.NET]; n < 4 && n != task.LevelNA {
+		add("names and addresses of what the task contacts are visible on the way")
+		for _, s := range shared(in, task.NET, n) {
+			add("network: %s", s)
+		}
+	}
+	if eff[task.FS] <= 2 && eff[task.FS] != task.LevelNA {
+		for _, s := range shared(in, task.FS, eff[task.FS]) {
+			add("files: %s", s)
+		}
+	}
+	if eff[task.SRC] == 2 || in.Source.Shared {
+		for _, s := range shared(in, task.SRC, 2) {
+			add("source: %s", s)
+		}
+	} else if n := eff[task.SRC]; n < 2 && n != task.LevelNA {
+		for _, s := range shared(in, task.SRC, n) {
+			add("source: %s", s)
+		}
+	}
+	for _, a := range []task.Axis{task.PRC, task.RES, task.CPL, task.CHN, task.CRD, task.CLN, task.EVD} {
+		top := map[task.Axis]int{task.PRC: 3, task.RES: 3, task.CPL: 2, task.CHN: 2, task.CRD: 2, task.CLN: 2, task.EVD: 2}[a]
+		if n := eff[a]; n != task.LevelNA && n < top {
+			for _, s := range shared(in, a, n) {
+				add("%s: %s", a.Title(), s)
+			}
+		}
+	}
+	for _, g := range in.Grants {
+		switch g.Kind {
+		case "ro":
+			add("granted to read: %s", g.Value)
+		case "env":
+			add("granted variable %s, with whatever account it opens", g.Value)
+		case "ptrace":
+			add("granted: programs of the task can trace each other")
+		case "userns":
+			add("granted: programs of the task can make user namespaces, which opens more of the kernel")
+		default:
+			add("granted: %s %s", g.Kind, g.Value)
+		}
+	}
+	for _, f := range in.Findings {
+		add("finding %s: %s", f.ID, f.Text)
+	}
+	add("other tasks' changes: tasks that pass one by one do not prove that their results work together")
+	return out
+}
