@@ -1,0 +1,176 @@
+package frame
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+)
+
+// Protocol is what the worker answers to the hello. Another value is refused.
+const Protocol = "caisson/1"
+
+// Operations of a request.
+const (
+	OpExec    = "exec"    // start a program; replied when it runs or cannot
+	OpSignal  = "signal"  // signal a running call
+	OpPing    = "ping"    // answered by the tool space, so it proves both hops
+	OpKillAll = "killall" // end every process of the tool space
+	OpSpace   = "space"   // worker to tool space only: the plan
+)
+
+// Events of a call.
+const (
+	EventExit     = "exit"      // the program ended; Status is its wait status
+	EventClear    = "clear"     // a cancelled call has no descendant left
+	EventNotClear = "not_clear" // it could not be brought to that in time
+	EventLost     = "lost"      // what watched over the call is gone
+	EventEnded    = "ended"     // the cancel came after the call had ended by itself
+)
+
+// Failures before a start, as codes of a reply.
+const (
+	FailDir      = "dir"       // the folder does not exist or cannot be entered
+	FailNotFound = "not_found" // no such program
+	FailNotExec  = "not_exec"  // found, but cannot be executed
+	FailTTY      = "tty"       // the terminal cannot be taken
+	FailLimit    = "limit"     // no process, memory or descriptor left for it
+	FailBad      = "bad"       // the request makes no sense
+	FailInternal = "internal"  // a fault of the worker
+	FailNoCall   = "no_call"   // the named call is not running
+)
+
+// Rlimit is one resource limit.
+type Rlimit struct {
+	Resource int    `json:"resource"`
+	Soft     uint64 `json:"soft"`
+	Hard     uint64 `json:"hard"`
+}
+
+// RequestBody is the body of a Request. Arguments are bytes: a file name need
+// not be UTF-8.
+type RequestBody struct {
+	Op      string          `json:"op"`
+	Argv    [][]byte        `json:"argv,omitempty"`
+	Dir     []byte          `json:"dir,omitempty"`
+	Env     [][]byte        `json:"env,omitempty"`
+	TTY     bool            `json:"tty,omitempty"`
+	Builtin string          `json:"builtin,omitempty"`
+	Rlimits []Rlimit        `json:"rlimits,omitempty"`
+	Call    uint64          `json:"call,omitempty"`
+	Signal  int             `json:"signal,omitempty"`
+	LimitMS int64           `json:"limit_ms,omitempty"`
+	Plan    json.RawMessage `json:"plan,omitempty"`
+}
+
+// CancelBody is the body of a Cancel frame; its operation id is the call's.
+type CancelBody struct {
+	Req     string `json:"req"` // digest of the call's request, echoed
+	GraceMS int64  `json:"grace_ms"`
+	LimitMS int64  `json:"limit_ms"` // after the grace, until "not clear" is reported
+}
+
+// ReplyBody is the body of a Reply or Event.
+type ReplyBody struct {
+	Req      string `json:"req"` // hex SHA-256 of the request's body
+	OK       bool   `json:"ok,omitempty"`
+	Protocol string `json:"protocol,omitempty"` // of the hello only
+	Event    string `json:"event,omitempty"`
+	Code     string `json:"code,omitempty"`
+	Msg      string `json:"msg,omitempty"`
+	Status   uint32 `json:"status,omitempty"`
+	PID      int    `json:"pid,omitempty"` // as the tool space counts
+	Left     int    `json:"left,omitempty"`
+}
+
+// ErrStrict says that a body is not exactly what its type allows.
+var ErrStrict = errors.New("frame: body is not strict JSON of its type")
+
+// Encode renders a body.
+func Encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("frame: unencodable body: " + err.Error()) // the types above always encode
+	}
+	return b
+}
+
+// Decode reads exactly one JSON value into v. Unknown names, a name twice in
+// one object (also in another case, which encoding/json would merge), deep
+// nesting and anything after the value are refused.
+func Decode(body []byte, v any) error {
+	if err := checkNames(body); err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return ErrStrict
+	}
+	return nil
+}
+
+const maxDepth = 32
+
+// checkNames walks the tokens once: syntax, depth, double names, one value.
+func checkNames(body []byte) error {
+	type level struct {
+		object, key bool
+		seen        map[string]bool
+	}
+	var stack []level
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	values := 0
+	for {
+		tok, err := d.Token()
+		if err == io.EOF {
+			if values != 1 || len(stack) != 0 {
+				return ErrStrict
+			}
+			return nil
+		}
+		if err != nil || (len(stack) == 0 && values > 0) {
+			return ErrStrict
+		}
+		top := len(stack) - 1
+		if delim, ok := tok.(json.Delim); ok {
+			switch delim {
+			case '{', '[':
+				if top >= 0 {
+					stack[top].key = stack[top].object
+				}
+				if len(stack) == maxDepth {
+					return ErrStrict
+				}
+				stack = append(stack, level{object: delim == '{', key: delim == '{'})
+			default:
+				stack = stack[:top]
+				if top == 0 {
+					values++
+				}
+			}
+			continue
+		}
+		if top < 0 {
+			values++
+			continue
+		}
+		if l := &stack[top]; l.object {
+			if !l.key {
+				l.key = true
+				continue
+			}
+			name := strings.ToLower(tok.(string))
+			if l.seen[name] {
+				return ErrStrict
+			}
+			if l.seen == nil {
+				l.seen = map[string]bool{}
+			}
+			l.seen[name] = true
+			l.key = false
+		}
+	}
+}

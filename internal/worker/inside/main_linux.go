@@ -1,0 +1,150 @@
+package inside
+
+import (
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Main runs the role that argv names and returns the exit status.
+func Main(argv []string, h Hooks) int {
+	if len(argv) != 2 {
+		complain("this program is started by caisson inside a boundary")
+		return ExitUsage
+	}
+	switch argv[1] {
+	case RoleInit:
+		return runInit(h)
+	case RoleSpace:
+		return runSpace(h)
+	case RoleCall:
+		return runCall()
+	case RoleProbe:
+		return runProbe(h)
+	}
+	complain("unknown role")
+	return ExitUsage
+}
+
+func complain(s string) { _, _ = unix.Write(2, []byte("caisson-worker: "+s+"\n")) }
+
+// small tunes the runtime for a process that sleeps nearly all the time.
+func small(procs int) {
+	runtime.GOMAXPROCS(procs)
+	debug.SetGCPercent(25)
+}
+
+// onlyChannel reports whether nothing above the channel is open. A descriptor
+// that the host leaked would be authority nobody decided on.
+func onlyChannel() bool {
+	for fd := ChannelFD + 1; fd < 1024; fd++ {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
+			return false
+		}
+	}
+	if _, err := unix.FcntlInt(ChannelFD, unix.F_GETFD, 0); err != nil {
+		return false
+	}
+	return unix.CloseRange(1024, ^uint(0), 0) == nil
+}
+
+// prewarm makes the runtime create threads now. Later, when tools have used
+// up the boundary's processes, a thread could not be had and the runtime
+// would end the program.
+func prewarm(n int) {
+	started, release := make(chan struct{}), make(chan struct{})
+	done := make(chan struct{})
+	for range n {
+		go func() {
+			runtime.LockOSThread()
+			started <- struct{}{}
+			<-release
+			runtime.UnlockOSThread()
+			done <- struct{}{}
+		}()
+	}
+	for range n {
+		<-started
+	}
+	close(release)
+	for range n {
+		<-done
+	}
+}
+
+// sigaction is the kernel's struct on the systems we build for.
+type sigaction struct {
+	handler  uintptr
+	flags    uint64
+	restorer uintptr
+	mask     uint64
+}
+
+const sigIgn = 1
+
+// setSignals gives every signal the kernel's default or, with ignore, nothing.
+//
+// In pid 1 the default means: not delivered when it comes from inside. The
+// handlers of the Go runtime would end the program instead. In the ancestors
+// of tools the default matters because "ignored" survives exec: a tool must
+// not inherit that the host was started by nohup.
+func setSignals(ignore bool) {
+	var act sigaction
+	if ignore {
+		act.handler = sigIgn
+	}
+	for sig := uintptr(1); sig <= 64; sig++ {
+		switch syscall.Signal(sig) {
+		case unix.SIGKILL, unix.SIGSTOP:
+			continue
+		case unix.SIGCHLD, unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL:
+			// ignored SIGCHLD would reap for us; the others are our own faults
+			if ignore {
+				continue
+			}
+		}
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(actPtr(&act)), 0, 8, 0, 0)
+	}
+}
+
+// unignore resets signals that were inherited as ignored, leaving the
+// runtime's own handlers alone.
+func unignore() {
+	for sig := uintptr(1); sig <= 64; sig++ {
+		var act sigaction
+		if _, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(actPtr(&act)), 8, 0, 0); e != 0 || act.handler != sigIgn {
+			continue
+		}
+		act = sigaction{}
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(actPtr(&act)), 0, 8, 0, 0)
+	}
+}
+
+func notDumpable() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
+
+// runProbe is what a tool would be, measured: spec on stdin, report on stdout.
+func runProbe(h Hooks) int {
+	// The worker's file is unreadable for us, which makes this process
+	// non-dumpable from its start; a tool is not.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil || h.Probe == nil {
+		complain("the probe cannot run")
+		return ExitInternal
+	}
+	spec, err := io.ReadAll(io.LimitReader(os.Stdin, 1<<20))
+	if err != nil {
+		return ExitInternal
+	}
+	report, err := h.Probe(spec)
+	if err == nil {
+		_, err = os.Stdout.Write(report)
+	}
+	if err != nil {
+		complain(err.Error())
+		return ExitInternal
+	}
+	return ExitOK
+}

@@ -1,0 +1,201 @@
+package inside
+
+import (
+	"encoding/hex"
+	"io"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/worker/frame"
+)
+
+// space is I: pid 1 of the tools. It starts a guardian per call, adopts what
+// calls leave behind and reaps it.
+type space struct {
+	conn  *frame.Conn
+	about Space
+
+	mu      sync.Mutex
+	calls   map[uint64]*call
+	lastOp  uint64
+	killing bool
+
+	born  chan struct{} // a child was started: the reaper may wait again
+	alone chan struct{} // the reaper found no child at all
+}
+
+func runSpace(h Hooks) int {
+	if !onlyChannel() {
+		return ExitInherit
+	}
+	syscall.Clearenv()
+	small(2)
+	unignore()
+	sock, err := frame.NewSocket(ChannelFD, 0)
+	if err != nil {
+		return ExitChannel
+	}
+	conn, err := frame.Accept(sock)
+	if err != nil {
+		return ExitChannel
+	}
+	s := &space{conn: conn, calls: map[uint64]*call{}, born: make(chan struct{}, 1), alone: make(chan struct{}, 1)}
+	if !s.seal(h) {
+		return ExitSetup
+	}
+	go s.reap()
+	debug.FreeOSMemory()
+	return s.serve()
+}
+
+// seal takes the plan and answers ready.
+func (s *space) seal(h Hooks) bool {
+	f, err := s.conn.Read()
+	if err != nil {
+		return false
+	}
+	var req frame.RequestBody
+	if frame.Decode(f.Body, &req) != nil || req.Op != frame.OpSpace || f.Op != spaceOp || len(f.FDs) != 0 {
+		f.CloseFDs()
+		return false
+	}
+	s.lastOp = f.Op
+	prewarm(6)
+	s.about, err = h.SealSpace(req.Plan)
+	if err == nil {
+		err = notDumpable()
+	}
+	setSignals(false)
+	r := frame.ReplyBody{Req: digest(f.Body), OK: err == nil}
+	if err != nil {
+		r.Msg = err.Error()
+	}
+	return s.write(frame.Reply, f.Op, r) && r.OK
+}
+
+func digest(body []byte) string {
+	d := frame.Digest(body)
+	return hex.EncodeToString(d[:])
+}
+
+// write sends a reply or an event. A failure ends the boundary soon: the
+// reading side sees the same broken channel.
+func (s *space) write(kind frame.Kind, op uint64, r frame.ReplyBody, fds ...int) bool {
+	return s.conn.Write(frame.Frame{Kind: kind, Op: op, Body: frame.Encode(r), FDs: fds}) == nil
+}
+
+// serve reads requests until the channel ends. It never waits for a call.
+func (s *space) serve() int {
+	for {
+		f, err := s.conn.Read()
+		if err == io.EOF {
+			return ExitOK
+		}
+		if err != nil {
+			return ExitChannel
+		}
+		if !s.handle(f) {
+			f.CloseFDs()
+			return ExitChannel
+		}
+	}
+}
+
+func (s *space) handle(f frame.Frame) bool {
+	if f.Kind == frame.Cancel {
+		var c frame.CancelBody
+		if len(f.FDs) != 0 || frame.Decode(f.Body, &c) != nil || c.GraceMS < 0 || c.LimitMS < 0 {
+			return false
+		}
+		s.cancel(f.Op, c)
+		return true
+	}
+	var req frame.RequestBody
+	// Ids only grow, so none is ever used twice.
+	if f.Kind != frame.Request || f.Op <= s.lastOp || frame.Decode(f.Body, &req) != nil {
+		return false
+	}
+	s.lastOp = f.Op
+	name := digest(f.Body)
+	if req.Op != frame.OpExec && len(f.FDs) != 0 {
+		return false
+	}
+	switch req.Op {
+	case frame.OpPing:
+		return s.write(frame.Reply, f.Op, frame.ReplyBody{Req: name, OK: true, Protocol: frame.Protocol})
+	case frame.OpExec:
+		return s.exec(f, &req, name)
+	case frame.OpSignal:
+		return s.signal(f.Op, &req, name)
+	case frame.OpKillAll:
+		s.mu.Lock()
+		again := s.killing
+		s.killing = true
+		s.mu.Unlock()
+		if again {
+			return s.write(frame.Reply, f.Op, frame.ReplyBody{Req: name, Code: frame.FailBad, Msg: "already killing"})
+		}
+		go s.killAll(f.Op, name, time.Duration(req.LimitMS)*time.Millisecond)
+		return true
+	}
+	return false
+}
+
+// reap waits for every child: guardians, and what their calls left behind.
+func (s *space) reap() {
+	for {
+		_, err := syscall.Wait4(-1, nil, 0, nil)
+		if err == nil || err == syscall.EINTR {
+			continue
+		}
+		select {
+		case s.alone <- struct{}{}:
+		default:
+		}
+		<-s.born
+	}
+}
+
+// killAll ends every process here but this one, also those that earlier calls
+// left on purpose. It answers when the kernel says that there is no child
+// left, which for pid 1 means no process.
+func (s *space) killAll(op uint64, name string, limit time.Duration) {
+	deadline := time.Now().Add(limit)
+	r := frame.ReplyBody{Req: name}
+	for !r.OK && time.Now().Before(deadline) {
+		select {
+		case <-s.alone: // may be old news
+		default:
+		}
+		err := unix.Kill(-1, unix.SIGKILL)
+		if err == unix.ESRCH {
+			s.wakeReaper()
+			r.OK = true
+			break
+		}
+		s.wakeReaper()
+		select {
+		case <-s.alone:
+			r.OK = unix.Kill(-1, 0) == unix.ESRCH
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	if !r.OK {
+		r.Code, r.Msg = frame.FailLimit, "some processes are still there"
+	}
+	s.mu.Lock()
+	s.killing = false
+	s.mu.Unlock()
+	s.write(frame.Reply, op, r)
+}
+
+func (s *space) wakeReaper() {
+	select {
+	case s.born <- struct{}{}:
+	default:
+	}
+}
