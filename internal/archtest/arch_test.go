@@ -58,6 +58,8 @@ func TestRulesCanFail(t *testing.T) {
 		{"service imports a backend", "imports", "internal/service/native/x.go", "package native\n" + own("internal/backend"), "may not import", nil},
 		{"contract imports a child", "imports", "internal/backend/x.go", "package backend\n" + own("internal/backend/linux"), "may not import", nil},
 		{"door goes around the table", "imports", "internal/door/cli/x.go", "package cli\n" + own("internal/boundary"), "may not import", nil},
+		{"sequence fulfils the contract", "imports", "internal/boundary/x.go", "package boundary\n" + own("internal/door"), "", nil},
+		{"sequence knows a door", "imports", "internal/boundary/x.go", "package boundary\n" + own("internal/door/cli"), "may not import", nil},
 		{"sequence names a technology", "imports", "internal/boundary/x.go", "package boundary\n" + own("internal/backend/linux"), "may not import", nil},
 		{"a room imports wire", "imports", "internal/boundary/x.go", "package boundary\n" + own("internal/wire"), "may not be imported here", nil},
 		{"a test may", "imports", "internal/boundary/x_test.go", "package boundary\n" + own("internal/wire"), "", nil},
