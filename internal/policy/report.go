@@ -129,7 +129,7 @@ func Render(r *Report) string {
 		list(&b, "within reach", m.Blast)
 		list(&b, "way out", m.Options)
 		if len(m.Acceptable) > 0 {
-			item(&b, "may accept the gap", strings.Join(m.Acceptable, ", "))
+			item(&b, "may accept the gap", strings.Join(m.Acceptable, ", ")+"; recording that is not in this version")
 		}
 	}
 	if len(r.NotIsolated) > 0 {

@@ -25,6 +25,7 @@ type Check struct {
 }
 
 const (
+	otherInit = "process 1 may hold more than the caller"
 	needRoot  = "refused to an unprivileged process everywhere"
 	needsPlan = "depends on how this kernel was built"
 )
@@ -58,7 +59,7 @@ var standard = []Check{
 	// Filesystem.
 	{ID: "P01.abs", Axis: task.FS, Level: 2, Text: "read a host secret by its absolute path", targets: absent},
 	{ID: "P01.selfroot", Axis: task.FS, Level: 2, Text: "read it through /proc/self/root", targets: absent},
-	{ID: "P01.initroot", Axis: task.FS, Level: 2, Text: "read it through /proc/1/root", Control: needRoot, targets: absent},
+	{ID: "P01.initroot", Axis: task.FS, Level: 2, Text: "read it through /proc/1/root", Control: otherInit, targets: absent},
 	{ID: "P01.parentroot", Axis: task.FS, Level: 2, Text: "read it through the parent's root", targets: absent},
 	{ID: "P01.cwd", Axis: task.FS, Level: 2, Text: "read it by climbing out of /proc/self/cwd", targets: absent},
 	{ID: "P63.open", Axis: task.FS, Level: 1, Text: "open a system file for writing", Control: needRoot, targets: fixed("/etc/passwd", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/ld.so.preload", "/etc/ld.so.cache")},
@@ -78,7 +79,7 @@ var standard = []Check{
 	{ID: "ns.cgroup", Axis: task.PRC, Text: "cgroup view of its own"},
 	{ID: "P12", Axis: task.PRC, Level: 2, Text: "use a descriptor other than 0, 1, 2 that was inherited"},
 	{ID: "P14.write", Axis: task.PRC, Level: 3, Text: "open a kernel control file for writing", Control: needRoot, targets: fixed("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sysrq-trigger", "/proc/sys/fs/binfmt_misc/register", "/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs", "/sys/kernel/uevent_helper", "/proc/sys/vm/drop_caches")},
-	{ID: "P14.read", Axis: task.PRC, Level: 3, Text: "read kernel memory, logs, tables", Control: needRoot, targets: fixed("/proc/kcore", "/proc/kmsg", "/proc/timer_list", "/sys/kernel/security", "/sys/firmware", "/sys/kernel/debug", "/proc/kpagecount")},
+	{ID: "P14.read", Axis: task.PRC, Level: 3, Text: "read kernel memory, logs, tables", Control: needRoot, targets: fixed("/proc/kcore", "/proc/timer_list", "/sys/kernel/security", "/sys/firmware", "/sys/kernel/debug", "/proc/kpagecount")},
 	{ID: "P27.see", Axis: task.PRC, Level: 2, Text: "see the supervisor in /proc"},
 	{ID: "P27.ptrace", Axis: task.PRC, Level: 2, Text: "trace the supervisor"},
 	{ID: "P27.vmread", Axis: task.PRC, Level: 2, Text: "read the supervisor's memory"},
@@ -125,7 +126,7 @@ var standard = []Check{
 	// Control plane.
 	{ID: "P19", Axis: task.CPL, Level: 1, Text: "connect to a daemon with host authority (P16, P18, P19, P44)", targets: control},
 	{ID: "P19.root", Axis: task.CPL, Level: 1, Text: "the same through /proc/self/root", targets: control},
-	{ID: "P19.initroot", Axis: task.CPL, Level: 1, Text: "the same through /proc/1/root", Control: needRoot, targets: control},
+	{ID: "P19.initroot", Axis: task.CPL, Level: 1, Text: "the same through /proc/1/root", Control: otherInit, targets: control},
 	{ID: "P19.known", Axis: task.CPL, Level: 1, Text: "connect to a runtime at its well-known place", Control: "a host may run none", targets: fixed(wellKnown...)},
 
 	// Credentials.

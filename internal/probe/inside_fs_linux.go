@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readPath tries to read one byte of a file or one name of a folder. A mask (an
+// readPath tries to read the first bytes of a file or one name of a folder. A mask (an
 // empty file or folder in its place) counts as refused.
 func readPath(path string) Result {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
@@ -36,14 +36,14 @@ func readPath(path string) Result {
 			}
 		}
 	}
-	n, err := unix.Read(fd, buf[:1])
+	n, err := unix.Read(fd, buf[:8]) // some files of /proc give whole words only
 	if err != nil {
 		return verdict(errnoOf(err), unix.EAGAIN)
 	}
 	if n == 0 {
 		return Result{Outcome: Denied, Detail: "an empty file"}
 	}
-	return Result{Outcome: Allowed, Detail: "one byte read"}
+	return Result{Outcome: Allowed, Detail: "read"}
 }
 
 // openWrite opens an existing file for writing, without changing it.
