@@ -83,6 +83,10 @@ func TestRulesCanFail(t *testing.T) {
 		{"no limit", "package-comments", "internal/sys/x.go", "// Package sys is good.\npackage sys\n", "Its limit", nil},
 		{"two comments", "package-comments", "internal/sys/x.go", charter + "package sys\n", "package comments in",
 			map[string]string{"internal/sys/y.go": charter + "package sys\n"}},
+		{"two comments for two systems", "package-comments", "cmd/x/x.go", "//go:build linux\n\n" + charter + "package main\n", "",
+			map[string]string{"cmd/x/y.go": "//go:build !linux\n\n" + charter + "package main\n"}},
+		{"none on the other system", "package-comments", "cmd/x/x_linux.go", charter + "package main\n", "no package comment on darwin",
+			map[string]string{"cmd/x/y_other.go": "//go:build !linux\n\npackage main\n"}},
 		{"one comment", "package-comments", "internal/sys/x.go", charter + "package sys\n", "", nil},
 
 		{"too long", "file-size", "internal/sys/x.go", "package sys\n" + strings.Repeat("var _ = 1\n", maxCode), "501 lines of code", nil},

@@ -3,6 +3,7 @@ package archtest
 import (
 	"fmt"
 	"go/ast"
+	"go/build/constraint"
 	"go/token"
 	"path"
 	"regexp"
@@ -14,28 +15,58 @@ import (
 // maxCode is the most lines of code one file may have.
 const maxCode = 500
 
-// checkPackageComments wants one package comment per package, with its charter and its limit.
+// checkPackageComments wants, on every system a package is built for, one
+// package comment with its charter and its limit.
 func checkPackageComments(tr *tree) (bad []string) {
 	for _, p := range tr.pkgs {
 		onlyTests := !slices.ContainsFunc(p.files, func(f *file) bool { return !f.test })
-		var in []string
-		text := ""
-		for _, f := range p.files {
-			if f.ast.Doc != nil && f.test == onlyTests {
+		for _, goos := range []string{"linux", "darwin", "windows"} {
+			files := 0
+			var in []string
+			for _, f := range p.files {
+				if f.test != onlyTests || !f.builds(goos) {
+					continue
+				}
+				files++
+				if f.ast.Doc == nil {
+					continue
+				}
 				in = append(in, f.path)
-				text = f.ast.Doc.Text()
+				if !strings.Contains(f.ast.Doc.Text(), "Its limit:") {
+					bad = append(bad, f.path+`: the package comment has no "Its limit:" sentence`)
+				}
+			}
+			switch {
+			case files > 0 && len(in) == 0:
+				bad = append(bad, fmt.Sprintf("%s: no package comment on %s", p.dir, goos))
+			case len(in) > 1:
+				bad = append(bad, fmt.Sprintf("%s: package comments in %s on %s", p.dir, strings.Join(in, " and "), goos))
 			}
 		}
-		switch {
-		case len(in) == 0:
-			bad = append(bad, p.dir+": no package comment")
-		case len(in) > 1:
-			bad = append(bad, fmt.Sprintf("%s: package comments in %s", p.dir, strings.Join(in, " and ")))
-		case !strings.Contains(text, "Its limit:"):
-			bad = append(bad, in[0]+`: the package comment has no "Its limit:" sentence`)
+	}
+	slices.Sort(bad)
+	return slices.Compact(bad)
+}
+
+// builds reports whether f is compiled for goos on amd64.
+func (f *file) builds(goos string) bool {
+	name := strings.TrimSuffix(strings.TrimSuffix(path.Base(f.path), ".go"), "_test")
+	for _, os := range []string{"linux", "darwin", "windows"} {
+		if os != goos && (strings.HasSuffix(name, "_"+os) || strings.Contains(name, "_"+os+"_")) {
+			return false
 		}
 	}
-	return bad
+	for line := range strings.Lines(string(f.src)) {
+		if strings.HasPrefix(line, "package ") {
+			break
+		}
+		if x, err := constraint.Parse(strings.TrimSpace(line)); err == nil && constraint.IsGoBuild(line) {
+			return x.Eval(func(tag string) bool {
+				return tag == goos || tag == "amd64" || tag == "unix" && goos != "windows"
+			})
+		}
+	}
+	return true
 }
 
 func checkFileSize(tr *tree) (bad []string) {
