@@ -1,0 +1,146 @@
+// Package evidence is the append-only, hash-chained record of what happened to
+// a task: one JSON object a line, written on the host alone.
+//
+// Its limit: it records and checks what it is told; it decides nothing, and a
+// chain by itself does not show a lost tail: the head must be kept elsewhere.
+package evidence
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// FileName is the log's name in the evidence folder of a task.
+const FileName = "events.jsonl"
+
+// MaxLine is the largest line in bytes, line feed included.
+const MaxLine = 1 << 20
+
+// Genesis is what the first line names as the hash of its predecessor.
+var Genesis = strings.Repeat("0", 64)
+
+var _ = sys.RegisterFaults("evidence.append.before", "evidence.append.written", "evidence.append.synced")
+
+// Type says what an event is. The set is closed.
+type Type string
+
+// The event types. "intent" comes before an effect, "outcome" after it.
+const (
+	TaskCreated       Type = "task.created"
+	PlanDecided       Type = "plan.decided"
+	FindingRaised     Type = "finding.raised"
+	GrantGiven        Type = "grant.given"
+	Accepted          Type = "acceptance.recorded"
+	ApprovalAsked     Type = "approval.asked"
+	ApprovalAnswered  Type = "approval.answered"
+	SourcePrepared    Type = "source.prepared"
+	BoundaryIntent    Type = "boundary.intent"
+	BoundaryCreated   Type = "boundary.created"
+	BoundaryBlocked   Type = "boundary.blocked"
+	BoundaryFailed    Type = "boundary.failed"
+	BoundaryEnded     Type = "boundary.ended"
+	ProbeReported     Type = "probe.reported"
+	SupervisorStarted Type = "supervisor.started"
+	SupervisorEnded   Type = "supervisor.ended"
+	SupervisorLost    Type = "supervisor.lost"
+	ChannelPoisoned   Type = "channel.poisoned"
+	CallIntent        Type = "call.intent"
+	CallOutcome       Type = "call.outcome"
+	CallCanceled      Type = "call.canceled"
+	LimitHit          Type = "limit.hit"
+	WorkFound         Type = "work.found"
+	RescueIntent      Type = "rescue.intent"
+	RescueDone        Type = "rescue.done"
+	RescueFailed      Type = "rescue.failed"
+	CleanupIntent     Type = "cleanup.intent"
+	CleanupOutcome    Type = "cleanup.outcome"
+	StateChanged      Type = "task.state"
+	TaskKept          Type = "task.kept"
+	TaskStuck         Type = "task.stuck"
+	TaskSealed        Type = "task.sealed"
+	TaskClosed        Type = "task.closed"
+	LogRepaired       Type = "log.repaired" // written by Open after a crash
+)
+
+// Types lists every event type.
+var Types = []Type{
+	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, ApprovalAsked, ApprovalAnswered, SourcePrepared,
+	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
+	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallIntent, CallOutcome, CallCanceled, LimitHit, WorkFound,
+	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
+	TaskClosed, LogRepaired,
+}
+
+// Known reports whether t is in the set.
+func (t Type) Known() bool { return slices.Contains(Types, t) }
+
+// Actor is who caused an event.
+type Actor struct {
+	Kind string `json:"kind"` // "user", "caisson", "worker" (a claim), …
+	ID   string `json:"id"`
+}
+
+// Event is one line of the log.
+type Event struct {
+	Seq      uint64          `json:"seq"` // 1, 2, 3 … without a gap
+	Time     time.Time       `json:"ts"`  // UTC by the host's clock; order is Seq's, the clock may jump
+	Type     Type            `json:"type"`
+	Task     task.ID         `json:"task"`
+	Actor    Actor           `json:"actor"`
+	Body     json.RawMessage `json:"body"`
+	Redacted int             `json:"redacted"` // secrets removed from this line before it was hashed
+	Prev     string          `json:"prev"`     // hex LeafHash of the previous line, Genesis in the first
+
+	Line []byte `json:"-"` // as read, without line feed: what LeafHash covers
+}
+
+// Fields returns the body as a map; nil when it is not an object.
+func (e *Event) Fields() map[string]any {
+	var m map[string]any
+	if json.Unmarshal(e.Body, &m) != nil {
+		return nil
+	}
+	return m
+}
+
+// Head is how far a log reaches.
+type Head struct {
+	Seq  uint64 `json:"seq"`  // of the last line; 0: empty
+	Hash string `json:"hash"` // hex LeafHash of the last line; Genesis when empty
+}
+
+// LeafHash hashes the raw bytes of a line without its line feed, as a leaf of
+// an RFC 6962 tree.
+func LeafHash(line []byte) [sha256.Size]byte {
+	h := sha256.New()
+	h.Write([]byte{0})
+	h.Write(line)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+func hexLeaf(line []byte) string {
+	h := LeafHash(line)
+	return hex.EncodeToString(h[:])
+}
+
+// What Verify and Read tell apart.
+var (
+	ErrAltered   = errors.New("altered")   // bytes of a line were changed
+	ErrDropped   = errors.New("dropped")   // a line is missing
+	ErrReordered = errors.New("reordered") // lines stand in another order, or twice
+	ErrTruncated = errors.New("truncated") // the log is shorter than recorded elsewhere
+	ErrTorn      = errors.New("torn")      // the last line is incomplete: a crash, or a cut
+	ErrFailed    = errors.New("failed")    // an earlier write could not be made durable
+)
+
+func fail(op, format string, args ...any) *task.Error {
+	return task.Errorf(task.CodeEvidence, op, format, args...)
+}
