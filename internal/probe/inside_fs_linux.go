@@ -181,13 +181,8 @@ func lastField(l string) string {
 // descriptors counts what this program inherited: exec closes everything that
 // is marked close-on-exec, and the Go runtime marks all of its own.
 func (in *inside) descriptors(string) Result {
-	limit := 4096
-	var r unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) == nil && r.Cur < uint64(limit) {
-		limit = int(r.Cur)
-	}
 	var left []string
-	for fd := 3; fd < limit; fd++ {
+	for _, fd := range openFDs() {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		if err == unix.EBADF {
 			continue
@@ -201,6 +196,29 @@ func (in *inside) descriptors(string) Result {
 		}
 	}
 	return boolResult(len(left) == 0, strings.Join(left[:min(len(left), 8)], ", "))
+}
+
+// openFDs returns the descriptors above 2 that may be open: as /proc lists them,
+// or all numbers where it does not.
+func openFDs() []int {
+	var out []int
+	if names, err := listDir("/proc/self/fd"); err == nil && len(names) > 0 {
+		for _, n := range names {
+			if fd, err := strconv.Atoi(n); err == nil && fd > 2 {
+				out = append(out, fd)
+			}
+		}
+		return out
+	}
+	limit := uint64(4096)
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) == nil {
+		limit = min(limit, r.Cur)
+	}
+	for fd := 3; fd < int(limit); fd++ {
+		out = append(out, fd)
+	}
+	return out
 }
 
 func (in *inside) devices(string) Result {

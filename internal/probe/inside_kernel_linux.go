@@ -32,7 +32,7 @@ func (in *inside) families(string) Result {
 	}
 	var bad, odd []string
 	for _, f := range list {
-		for _, t := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_RAW, unix.SOCK_RDM, unix.SOCK_SEQPACKET, 6 /* DCCP */, unix.SOCK_PACKET} {
+		for _, t := range socketTypes(f) {
 			fd, err := unix.Socket(f, t|unix.SOCK_CLOEXEC, 0)
 			name := strconv.Itoa(f) + "/" + strconv.Itoa(t)
 			if err != nil {
@@ -57,6 +57,23 @@ func (in *inside) families(string) Result {
 		return Result{Outcome: Failed, Detail: "not filtered: family/type " + strings.Join(odd[:min(len(odd), 12)], ", ")}
 	}
 	return Result{Outcome: Denied, Detail: "family/type that work: " + strings.Join(in.facts.Socketable, " ")}
+}
+
+// socketTypes are the types to try of a family. Those that the plain families
+// do not have are left out: where nothing filters them the kernel would start a
+// program to look for a module, once for each.
+func socketTypes(f int) []int {
+	switch f {
+	case unix.AF_UNIX:
+		return []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET}
+	case unix.AF_INET:
+		return []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_PACKET} // the last is a packet socket in disguise
+	case unix.AF_INET6:
+		return []int{unix.SOCK_STREAM, unix.SOCK_DGRAM}
+	case unix.AF_NETLINK:
+		return []int{unix.SOCK_RAW, unix.SOCK_DGRAM}
+	}
+	return []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_RAW, unix.SOCK_RDM, unix.SOCK_SEQPACKET, 6 /* DCCP */, unix.SOCK_PACKET}
 }
 
 func plainFamily(f int) bool {
@@ -128,8 +145,8 @@ func (in *inside) userns(string) Result {
 var cloneFlags = map[string]uintptr{"mnt": unix.CLONE_NEWNS, "uts": unix.CLONE_NEWUTS, "ipc": unix.CLONE_NEWIPC, "net": unix.CLONE_NEWNET,
 	"pid": unix.CLONE_NEWPID, "cgroup": unix.CLONE_NEWCGROUP, "time": unix.CLONE_NEWTIME}
 
-func unshare(name string) Result {
-	return onThread(func() Result { return verdict(call(unix.SYS_UNSHARE, cloneFlags[name]), unix.EINVAL) })
+func (in *inside) unshare(name string) Result {
+	return in.onThread(func() Result { return verdict(call(unix.SYS_UNSHARE, cloneFlags[name]), unix.EINVAL) })
 }
 
 // setns enters the namespace that the caller is already in: nothing changes.
@@ -139,7 +156,7 @@ func (in *inside) setns(string) Result {
 		return failed(err, "open")
 	}
 	defer unix.Close(fd)
-	return onThread(func() Result {
+	return in.onThread(func() Result {
 		return verdict(call(unix.SYS_SETNS, uintptr(fd), unix.CLONE_NEWNS), unix.EINVAL)
 	})
 }
@@ -158,7 +175,7 @@ func (in *inside) umount(string) Result {
 
 // chroot asks for the root that it has.
 func (in *inside) chroot(string) Result {
-	return onThread(func() Result {
+	return in.onThread(func() Result {
 		return verdict(errnoOf(unix.Chroot("/")))
 	})
 }

@@ -32,6 +32,7 @@ func Inside(spec []byte) ([]byte, error) {
 		got.ID, got.Axis, got.What = it.id, it.check.Axis, it.target
 		r.Checks = append(r.Checks, got)
 	}
+	in.dropThread()
 	r.Facts = in.facts
 	r.Micros = time.Since(began).Microseconds()
 	b, err := json.Marshal(&r)
@@ -48,6 +49,8 @@ type inside struct {
 	status    map[string]string
 	mounts    []Mount
 	facts     Facts
+	thread    chan func() Result // of onThread; nil: none
+	answers   chan Result
 }
 
 // tries maps checks to what they do. A check that is not in it reports an
@@ -98,7 +101,7 @@ func init() {
 		"P21.raw":        (*inside).rawSocket,
 		"P23":            func(_ *inside, t string) Result { return ioUring(t) },
 		"P25.userns":     (*inside).userns,
-		"P25.unshare":    func(_ *inside, t string) Result { return unshare(t) },
+		"P25.unshare":    (*inside).unshare,
 		"P25.setns":      (*inside).setns,
 		"P25.mount":      (*inside).mount,
 		"P25.umount":     (*inside).umount,
@@ -197,15 +200,32 @@ func call(nr uintptr, args ...uintptr) unix.Errno {
 	return e
 }
 
-// onThread runs f on a thread of its own that ends afterwards: f may change
-// what the thread belongs to.
-func onThread(f func() Result) Result {
-	ch := make(chan Result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread dies with the goroutine
-		ch <- f()
-	}()
-	return <-ch
+// onThread runs f on a thread that does nothing else: f may change what its
+// thread belongs to. A thread on which something succeeded is given up.
+func (in *inside) onThread(f func() Result) Result {
+	if in.thread == nil {
+		calls, answers := make(chan func() Result), make(chan Result)
+		in.thread, in.answers = calls, answers
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread dies with the goroutine
+			for f := range calls {
+				answers <- f()
+			}
+		}()
+	}
+	in.thread <- f
+	r := <-in.answers
+	if !r.Outcome.proves() {
+		in.dropThread()
+	}
+	return r
+}
+
+func (in *inside) dropThread() {
+	if in.thread != nil {
+		close(in.thread)
+		in.thread = nil
+	}
 }
 
 // readSelf collects what several checks need.

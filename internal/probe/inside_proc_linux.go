@@ -74,7 +74,7 @@ func (in *inside) seeHost(string) Result {
 // traceHost attaches without stopping; the attachment ends with the thread.
 func (in *inside) traceHost(string) Result {
 	return in.towardsHost(func(pid int) Result {
-		return onThread(func() Result {
+		return in.onThread(func() Result {
 			return verdict(call(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, 0)).also(unix.ESRCH)
 		})
 	})
