@@ -1,0 +1,265 @@
+//go:build linux
+
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/worker"
+	"github.com/caisson-dev/caisson/internal/worker/frame"
+	"github.com/caisson-dev/caisson/internal/worker/inside"
+)
+
+// The tests run the real roles as real processes in real namespaces. The test
+// program itself is the worker: the host side starts it with the role "init".
+// Only the stage is smaller than the backend's: no mounts but a fresh /proc,
+// no seccomp, no Landlock. What holds here holds without those layers.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 {
+		switch os.Args[1] {
+		case inside.RoleInit, inside.RoleSpace, inside.RoleCall, inside.RoleProbe:
+			os.Exit(inside.Main(os.Args, testHooks()))
+		}
+	}
+	// Whoever runs the tests may have left descriptors open that do not close
+	// on exec; the worker refuses to start with any.
+	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+	os.Exit(m.Run())
+}
+
+func freshProc() error {
+	if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	return unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+}
+
+// dropAll takes every capability from every thread. A program linked with cgo
+// (the race detector needs it) cannot; the tests then run with the
+// capabilities of the test's own user namespace.
+func dropAll() error {
+	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_GETPID, 0, 0, 0); e == unix.ENOTSUP {
+		return nil
+	}
+	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); e != 0 {
+		return e
+	}
+	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); e != 0 {
+		return e
+	}
+	return capZero()
+}
+
+func testHooks() inside.Hooks {
+	return inside.Hooks{
+		Build: func(int) (*syscall.SysProcAttr, []byte, error) {
+			id := []syscall.SysProcIDMap{{ContainerID: 1000, HostID: 1000, Size: 1}}
+			return &syscall.SysProcAttr{
+				Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
+				UidMappings: id, GidMappings: id, Setsid: true,
+				AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
+			}, []byte(`{"from":"test"}`), freshProc()
+		},
+		SealWorker: dropAll,
+		Report: func(fd, _ int, err error) error {
+			msg := "k"
+			if err != nil {
+				msg = err.Error()
+			}
+			_, werr := unix.Write(fd, []byte(msg))
+			return werr
+		},
+		SealSpace: func(plan []byte) (inside.Space, error) {
+			if string(plan) != `{"from":"test"}` {
+				return inside.Space{}, unix.EPROTO
+			}
+			if err := freshProc(); err != nil {
+				return inside.Space{}, err
+			}
+			return inside.Space{Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "PLAN=yes", "BOTH=plan"}, Dir: "/tmp"}, dropAll()
+		},
+		Probe: func(spec []byte) ([]byte, error) { return append([]byte("probed "), spec...), nil },
+	}
+}
+
+// box is one running worker.
+type box struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	conn   *net.UnixConn
+	client *worker.Client
+	poison chan error
+	exited chan struct{}
+}
+
+// launch starts W and returns the host's end of its channel, before hello.
+func launch(t testing.TB) *box {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "theirs")
+	ours := os.NewFile(uintptr(pair[0]), "ours")
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = ours.Close()
+	path := "/proc/self/exe"
+	if p := os.Getenv("CAISSON_TEST_WORKER"); p != "" {
+		path = p
+	}
+	b := &box{t: t, conn: conn.(*net.UnixConn), poison: make(chan error, 1), exited: make(chan struct{})}
+	id := func(host int) []syscall.SysProcIDMap {
+		return []syscall.SysProcIDMap{{ContainerID: 1000, HostID: host, Size: 1}}
+	}
+	b.cmd = &exec.Cmd{Path: path, Args: []string{"caisson-worker", inside.RoleInit}, Env: []string{}, ExtraFiles: []*os.File{theirs}, Stderr: os.Stderr}
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
+		UidMappings: id(os.Getuid()), GidMappings: id(os.Getgid()), Setsid: true,
+		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID},
+	}
+	err = b.cmd.Start()
+	_ = theirs.Close()
+	if err != nil {
+		t.Fatalf("a user namespace is needed for this test: %v", err)
+	}
+	go func() { _ = b.cmd.Wait(); close(b.exited) }()
+	t.Cleanup(func() {
+		if b.client != nil {
+			_ = b.client.Close()
+		}
+		_ = b.conn.Close()
+		select {
+		case <-b.exited:
+		case <-time.After(20 * time.Second):
+			_ = b.cmd.Process.Kill()
+			t.Error("the worker outlived its channel")
+		}
+	})
+	var one [256]byte
+	n, err := b.conn.Read(one[:1])
+	if err != nil || one[0] != 'k' {
+		rest, _ := b.conn.Read(one[1:])
+		t.Fatalf("worker did not start: %v %q", err, one[:n+rest])
+	}
+	return b
+}
+
+func start(t testing.TB) *box {
+	t.Helper()
+	b := launch(t)
+	var err error
+	b.client, err = worker.Start(context.Background(), b.conn, worker.Options{WorkerPID: b.cmd.Process.Pid, OnPoison: func(e error) { b.poison <- e }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// running is a call with its streams collected.
+type running struct {
+	*worker.Call
+	in       *os.File
+	out, err chan []byte
+}
+
+// exec starts argv; the test closes in.
+func (b *box) exec(c worker.Command) (*running, error) {
+	b.t.Helper()
+	var theirs [3]*os.File
+	r := &running{out: make(chan []byte, 1), err: make(chan []byte, 1)}
+	drain := func(ch chan []byte) *os.File {
+		rd, wr, err := os.Pipe()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		go func() {
+			all, _ := io.ReadAll(rd)
+			_ = rd.Close()
+			ch <- all
+		}()
+		return wr
+	}
+	rd, wr, err := os.Pipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r.in = wr
+	theirs[0], theirs[1], theirs[2] = rd, drain(r.out), drain(r.err)
+	r.Call, err = b.client.Exec(context.Background(), c, theirs[:])
+	for _, f := range theirs {
+		_ = f.Close()
+	}
+	if err != nil {
+		_ = r.in.Close()
+	}
+	return r, err
+}
+
+// sh runs a shell line to its end with empty input.
+func (b *box) sh(line string, env ...string) (exit int, out, errout string) {
+	b.t.Helper()
+	r, err := b.exec(worker.Command{Argv: []string{"sh", "-c", line}, Env: env})
+	if err != nil {
+		b.t.Fatalf("%s: %v", line, err)
+	}
+	_ = r.in.Close()
+	o, err := r.Wait(deadline(b.t, 60*time.Second))
+	if err != nil {
+		b.t.Fatalf("%s: %v", line, err)
+	}
+	if !o.Observed && observes() {
+		b.t.Errorf("%s: the kernel's own word was not used", line)
+	}
+	return o.Exit, string(<-r.out), string(<-r.err)
+}
+
+// observes reports whether this kernel tells exits to pidfd holders (6.15).
+func observes() bool {
+	var u unix.Utsname
+	_ = unix.Uname(&u)
+	major, rest, _ := strings.Cut(string(bytes.TrimRight(u.Release[:], "\x00")), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, _ := strconv.Atoi(major)
+	i, _ := strconv.Atoi(minor)
+	return a > 6 || a == 6 && i >= 15
+}
+
+func deadline(t testing.TB, d time.Duration) context.Context {
+	ctx, stop := context.WithTimeout(context.Background(), d)
+	t.Cleanup(stop)
+	return ctx
+}
+
+// eventually polls what can only be observed from outside.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		if ok() {
+			return
+		}
+		runtime.Gosched()
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("not reached: %s", what)
+}
+
+var _ = frame.MaxBody
