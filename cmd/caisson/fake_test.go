@@ -1,0 +1,374 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// fake is an engine that behaves, without any boundary: tasks are files in a
+// folder that processes share, commands run on this machine. What a test wants
+// to see fail it says by the task's name or by a flag, as a person would.
+type fake struct{ dir string }
+
+func openFake(_ context.Context, _ bool) (door.Engine, func(), error) {
+	dir := os.Getenv("CAISSON_STATE_DIR")
+	if dir == "" {
+		return nil, nil, task.Errorf(task.CodeStateStore, "fake", "no state folder").WithHint("set CAISSON_STATE_DIR")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, task.Errorf(task.CodeStateStore, "fake", "state folder: %w", err)
+	}
+	return &fake{dir}, func() {}, nil
+}
+
+func (f *fake) path(id task.ID) string { return filepath.Join(f.dir, string(id)+".json") }
+
+func (f *fake) save(v *task.View) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(f.path(v.ID), data, 0o600)
+}
+
+func (f *fake) find(ref string) (*task.View, error) {
+	all, err := f.List(context.Background(), true)
+	if err != nil {
+		return nil, err
+	}
+	var found []task.View
+	for _, v := range all {
+		if v.Name == ref || string(v.ID) == ref || strings.HasPrefix(string(v.ID), ref) {
+			found = append(found, v)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, task.Errorf(task.CodeNotFound, "fake", "no task %q", ref).WithHint("`caisson ls` lists them")
+	case 1:
+		return &found[0], nil
+	}
+	return nil, task.Errorf(task.CodeConflict, "fake", "%q means more than one task", ref)
+}
+
+func (f *fake) event(id task.ID, typ string, body map[string]any) {
+	old, _ := os.ReadFile(filepath.Join(f.dir, string(id)+".jsonl"))
+	line, _ := json.Marshal(door.Event{
+		Seq: uint64(strings.Count(string(old), "\n") + 1), Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Type: typ, Task: id,
+		Actor: map[string]any{"kind": "person", "id": "tester"}, Body: body,
+	})
+	_ = os.WriteFile(filepath.Join(f.dir, string(id)+".jsonl"), append(append(old, line...), '\n'), 0o600)
+}
+
+var levels = []task.Level{
+	{Axis: task.SRC, Required: 2, Promised: 2, Proved: 2, Why: "base", How: "private clone", Seen: "object store is read-only"},
+	{Axis: task.NET, Required: 2, Promised: 3, Proved: 3, Why: "base", How: "no interface", Seen: "only lo"},
+	{Axis: task.APR, Promised: task.LevelNA, Proved: task.LevelNA},
+}
+
+func (f *fake) Plan(_ context.Context, r task.Request, argv []string) (*task.PlanReport, error) {
+	p := &task.PlanReport{
+		Schema: "caisson.plan/1", Matrix: "matrix/1", Rows: []string{"base", "R3"}, Backend: "linux", Levels: levels, Missing: []task.Missing{},
+		Findings: []task.Finding{}, Grants: []task.Grant{}, Limits: r.Limits, Source: task.SourceRef{Repo: "/repo", Strategy: r.Strategy, History: r.History},
+		Digest: "sha256:0", NotIsolated: []string{"what you do with its results"},
+	}
+	for _, g := range r.RO {
+		p.Grants = append(p.Grants, task.Grant{Kind: "ro", Value: g, Source: "flag"})
+	}
+	if r.Need[task.NET] > 3 {
+		p.Missing = append(p.Missing, task.Missing{
+			Axis: task.NET, Required: 4, Effective: 3, WhyRequired: "you asked (--need)", WhyLower: "no machine of its own",
+			Shared: []string{"the kernel's network stack"}, Options: []string{"drop --need NET=4"}, Acceptable: []string{"operator"},
+		})
+	}
+	return p, nil
+}
+
+func blocked(p *task.PlanReport) error {
+	if len(p.Missing) == 0 {
+		return nil
+	}
+	e := task.Errorf(task.CodeBoundaryMissing, "fake.plan", "a layer is missing; nothing was created").WithHint("`caisson plan` lists the ways out")
+	e.Detail = p.Missing
+	return e
+}
+
+func (f *fake) create(r task.Request) (*task.View, error) {
+	p, _ := f.Plan(context.Background(), r, nil)
+	if err := blocked(p); err != nil {
+		return nil, err
+	}
+	if r.Name != "" {
+		if _, err := f.find(r.Name); err == nil {
+			return nil, task.Errorf(task.CodeConflict, "fake.open", "there is a task named %q", r.Name)
+		}
+	}
+	v := &task.View{
+		Schema: "caisson.task/1", ID: task.NewID(), Name: r.Name, State: task.Ready, Owner: "tester", Created: time.Now(), Backend: "linux",
+		Source: p.Source, Levels: levels, Grants: p.Grants, Limits: r.Limits, Trust: r.Trust, Unattended: r.Unattended, NotIsolated: p.NotIsolated,
+		Findings: []task.Finding{{ID: "ro-seed", Axis: task.FS, Cap: 3, Text: "a folder of yours is readable", Fix: "drop --ro"}},
+	}
+	origin, _ := json.Marshal(r.Origin)
+	f.event(v.ID, "task.created", map[string]any{"origin": string(origin), "need": r.Need.String(), "env": r.Env, "backend": r.Backend})
+	return v, f.save(v)
+}
+
+func (f *fake) Open(_ context.Context, r task.Request, progress func(string)) (*task.View, error) {
+	progress("opening")
+	return f.create(r)
+}
+
+func (f *fake) Run(ctx context.Context, r task.Request, cmd task.Command, io *door.ExecIO) (task.Outcome, bool, error) {
+	v, err := f.create(r)
+	if err != nil {
+		return task.Outcome{}, false, err
+	}
+	v.Command = cmd.Argv
+	cmd.Env = append(cmd.Env, r.Env...)
+	out, err := f.exec(ctx, v.ID, cmd, io)
+	if err != nil {
+		v.State = task.Closed
+		return out, false, errors.Join(err, f.save(v))
+	}
+	v.Exit = &out.Exit
+	v.State = task.Closed
+	if r.Keep == task.KeepAlways {
+		v.State = task.Kept
+		v.Retention = &task.Retention{Owner: "tester", Until: time.Now().Add(24 * time.Hour), Why: "keep always"}
+	}
+	if r.Name == "stuck" {
+		v.State = task.Stuck
+		err = task.Errorf(task.CodeStuck, "fake.close", "a cleanup did not finish").WithHint("`caisson reap` retries it")
+	}
+	return out, true, errors.Join(err, f.save(v))
+}
+
+func (f *fake) Exec(ctx context.Context, ref string, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
+	v, err := f.find(ref)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	if v.State != task.Ready {
+		return task.Outcome{}, task.Errorf(task.CodeState, "fake.exec", "task %s is %s", v.ID, v.State)
+	}
+	return f.exec(ctx, v.ID, cmd, io)
+}
+
+// exec keeps the contract of door.ExecIO with a command on this machine.
+func (f *fake) exec(_ context.Context, id task.ID, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
+	begun := time.Now()
+	path, err := exec.LookPath(cmd.Argv[0])
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return task.Outcome{}, task.Errorf(task.CodeNotExecutable, "fake.exec", "%s is not executable", cmd.Argv[0])
+	case err != nil:
+		return task.Outcome{}, task.Errorf(task.CodeNoCommand, "fake.exec", "no command %q inside", cmd.Argv[0])
+	}
+	c := &exec.Cmd{Path: path, Args: cmd.Argv, Dir: cmd.Dir, Env: append([]string{"PATH=" + os.Getenv("PATH")}, cmd.Env...), SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
+	var master *os.File
+	if cmd.TTY {
+		var slave *os.File
+		if master, slave, err = openPTY(cmd.Rows, cmd.Cols); err != nil {
+			return task.Outcome{}, err
+		}
+		c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
+		c.SysProcAttr.Setctty = true
+		defer slave.Close()
+	} else {
+		c.Stdin, c.Stdout, c.Stderr = io.Files[0], io.Files[1], io.Files[2]
+	}
+	if err := c.Start(); err != nil {
+		return task.Outcome{}, task.Errorf(task.CodeInternal, "fake.exec", "%w", err)
+	}
+	if cmd.TTY {
+		io.OnPTY(master)
+		c.Stdin.(*os.File).Close()
+	}
+	for _, x := range io.Files {
+		if x != nil {
+			x.Close()
+		}
+	}
+	f.event(id, "call.intent", map[string]any{"argv": cmd.Argv, "dir": cmd.Dir, "tty": cmd.TTY})
+	if io.Started != nil {
+		io.Started(id)
+	}
+	wait := make(chan struct{})
+	go func() { _ = c.Wait(); close(wait) }()
+	reason := ""
+	for steps := 0; ; {
+		select {
+		case <-wait:
+			ws := c.ProcessState.Sys().(syscall.WaitStatus)
+			out := task.Outcome{Exit: ws.ExitStatus(), Observed: true, Duration: time.Since(begun), Reason: reason}
+			if ws.Signaled() {
+				out.Signal, out.Exit = int(ws.Signal()), 128+int(ws.Signal())
+			}
+			sum := io.Summary()
+			f.event(id, "call.outcome", map[string]any{
+				"exit": out.Exit, "signal": out.Signal, "observed": true, "duration_ms": 12, "reason": reason,
+				"stdin_bytes": sum.StdinBytes, "stdout_bytes": sum.StdoutBytes, "stderr_bytes": sum.StderrBytes,
+				"stdout_sha256": sum.StdoutSHA256, "stdout_tail": string(sum.StdoutTail), "stderr_tail": string(sum.StderrTail),
+			})
+			return out, nil
+		case s := <-io.Signals:
+			_ = syscall.Kill(-c.Process.Pid, s.(syscall.Signal))
+		case <-io.Cancels:
+			reason = "canceled"
+			if steps++; steps < 3 {
+				_ = syscall.Kill(-c.Process.Pid, syscall.SIGTERM)
+			} else {
+				_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
+			}
+		}
+	}
+}
+
+func (f *fake) List(_ context.Context, all bool) ([]task.View, error) {
+	files, err := filepath.Glob(filepath.Join(f.dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var out []task.View
+	for _, p := range files {
+		data, err := os.ReadFile(p)
+		if err != nil {
+			return nil, err
+		}
+		var v task.View
+		if err := json.Unmarshal(data, &v); err != nil {
+			return nil, err
+		}
+		if all || v.State != task.Closed {
+			out = append(out, v)
+		}
+	}
+	return out, nil
+}
+
+func (f *fake) Show(_ context.Context, ref string) (*task.View, error) { return f.find(ref) }
+
+func (f *fake) Log(_ context.Context, ref string, _ bool, emit func(door.Event) error) error {
+	v, err := f.find(ref)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(f.dir, string(v.ID)+".jsonl"))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(data)) {
+		var e door.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			return err
+		}
+		if err := emit(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fakePatch has what must not reach a terminal, and bytes that are not UTF-8.
+const fakePatch = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new \x1b[2J\xff\r\n"
+
+func (f *fake) Diff(_ context.Context, ref string, w io.Writer, o door.DiffOptions) error {
+	if _, err := f.find(ref); err != nil {
+		return err
+	}
+	text := fakePatch
+	switch {
+	case o.NameStatus && o.NUL:
+		text = "M\x00x\x00R100\x00old\xff\x00new\nname\x00"
+	case o.NameStatus:
+		text = "M\tx\nR100\t\"old\\377\"\t\"new\\nname\"\n"
+	case o.Stat:
+		text = " x | 2 +-\n"
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+func (f *fake) Close(_ context.Context, ref string, o door.CloseOptions) (*task.CloseReport, error) {
+	v, err := f.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	r := &task.CloseReport{Schema: "caisson.close/1", ID: v.ID, DryRun: o.DryRun, State: task.Closed, Discarded: o.Discard, Work: task.Work{Untracked: []string{"new\nfile"}}, Rescued: []task.ResultRef{}}
+	if !o.Discard {
+		r.Rescued = append(r.Rescued, task.ResultRef{Kind: "branch", Name: "refs/caisson/" + string(v.ID) + "/main", Object: strings.Repeat("a", 40), Count: 2})
+	}
+	if o.Keep == task.KeepAlways {
+		r.State = task.Kept
+		r.Retention = &task.Retention{Owner: "tester", Until: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Why: "asked"}
+	}
+	if o.DryRun {
+		return r, nil
+	}
+	v.State = r.State
+	return r, f.save(v)
+}
+
+func (f *fake) Reap(ctx context.Context, dry bool) (*task.ReapReport, error) {
+	r := &task.ReapReport{Schema: "caisson.reap/1", DryRun: dry, Actions: []task.ReapAction{}, Orphans: []task.Resource{}}
+	all, err := f.List(ctx, true)
+	for _, v := range all {
+		if v.State == task.Stuck {
+			r.StillHeld++
+			r.Actions = append(r.Actions, task.ReapAction{Task: v.ID, Action: "remove folder", Result: "still busy"})
+		}
+	}
+	return r, err
+}
+
+func (f *fake) Doctor(context.Context) (*task.DoctorReport, error) {
+	return &task.DoctorReport{
+		Schema: "caisson.doctor/1", Version: "test", Platform: "linux/amd64",
+		Backends: []task.BackendReport{{
+			Name: "linux", Usable: true, Levels: slices.Clone(levels), Findings: []task.Finding{},
+			Features: []task.Feature{{Name: "user namespace", OK: true, Detail: "made one"}, {Name: "cgroup v2", OK: false, Detail: "not delegated", Fix: "delegate a scope"}},
+		}},
+		Checks: []task.Feature{{Name: "git", OK: true, Detail: "2.39"}},
+	}, nil
+}
+
+// openPTY opens a pty pair on this machine.
+func openPTY(rows, cols uint16) (master, slave *os.File, err error) {
+	m, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	fd := int(m.Fd())
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil && rows > 0 {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+	}
+	if err != nil {
+		m.Close()
+		return nil, nil, err
+	}
+	s, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		m.Close()
+		return nil, nil, err
+	}
+	return m, s, nil
+}

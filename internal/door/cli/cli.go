@@ -1,0 +1,185 @@
+// Package cli is the command line: it parses what a person typed, calls the
+// operations of package door, and renders what they return.
+//
+// Its limit: it decides nothing about a boundary. It is the only place that
+// reads flags and the launch environment, and the only user of the CLI library.
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Config is everything the command line gets from its program.
+type Config struct {
+	Args   []string // without the program's name
+	Stdin  *os.File
+	Stdout *os.File
+	Stderr *os.File
+	Env    []string // K=V; the process environment
+	Dir    string   // working directory, absolute; empty when it is unreadable
+
+	Version string // for a person
+	Commit  string
+
+	// Engine opens the engine. It is called at most once and only by commands
+	// that need it. With quick the caller wants an answer at once (completion)
+	// and start-up reconciliation is left out. The returned func closes it.
+	Engine func(ctx context.Context, quick bool) (door.Engine, func(), error)
+}
+
+// app is one use of the command line.
+type app struct {
+	cfg     Config
+	json    bool
+	quiet   bool
+	verbose bool
+	noColor bool
+	noPager bool
+
+	ui     *ui
+	engine door.Engine
+	closer func()
+	sig    *interrupts // of commands without a session
+
+	parseFailed bool // flags may be unread
+}
+
+// Run parses the arguments, runs the command and returns the exit status.
+func Run(ctx context.Context, cfg Config) int {
+	a := &app{cfg: cfg, ui: newUI(cfg)}
+	root := a.root()
+	root.SetArgs(cfg.Args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if a.sig != nil {
+		a.sig.stop()
+	}
+	if a.closer != nil {
+		a.closer()
+	}
+	return a.finish(cmd, err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "caisson",
+		Short: "give every agent task its own execution boundary, and prove it",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return a.unknownCommand(cmd, args[0])
+			}
+			return cmd.Help()
+		},
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetOut(a.cfg.Stdout)
+	root.SetErr(a.cfg.Stderr)
+	root.SetIn(a.cfg.Stdin)
+	root.SetHelpFunc(a.help)
+	root.SetUsageFunc(func(*cobra.Command) error { return nil })
+	root.SetFlagErrorFunc(a.flagError)
+	root.SetHelpCommand(a.helpCommand())
+	showVersion := root.Flags().Bool("version", false, "print the version")
+	root.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if *showVersion && len(args) == 0 {
+			return a.printVersion()
+		}
+		return nil
+	}
+	pf := root.PersistentFlags()
+	pf.BoolVar(&a.json, "json", false, "print the result as JSON (see docs/json.md)")
+	pf.BoolVarP(&a.quiet, "quiet", "q", false, "print results and errors only")
+	pf.BoolVarP(&a.verbose, "verbose", "v", false, "say more about what happens and where errors come from")
+	pf.BoolVar(&a.noColor, "no-color", false, "no colour, as with NO_COLOR")
+	pf.SortFlags = false
+	root.PersistentPreRun = func(*cobra.Command, []string) { a.ui.setup(a.quiet, a.verbose, a.noColor, a.json) }
+
+	for _, c := range []*cobra.Command{
+		a.runCommand(), a.openCommand(), a.execCommand(), a.shellCommand(),
+		a.lsCommand(), a.showCommand(), a.logCommand(), a.diffCommand(), a.closeCommand(),
+		a.reapCommand(), a.doctorCommand(), a.planCommand(), a.versionCommand(), a.completionCommand(),
+	} {
+		c.Flags().SortFlags = false
+		c.DisableFlagsInUseLine = true
+		root.AddCommand(c)
+	}
+	a.addLater(root)
+	a.addTopics(root)
+	return root
+}
+
+// open returns the engine, after the launch environment was checked against
+// the workspace.
+func (a *app) open(ctx context.Context, repo string) (door.Engine, error) {
+	if a.engine != nil {
+		return a.engine, nil
+	}
+	if err := a.checkWorkspaceEnv(repo); err != nil {
+		return nil, err
+	}
+	e, closer, err := a.cfg.Engine(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	a.engine, a.closer = e, closer
+	return e, nil
+}
+
+// call returns what an operation of the table needs from this door.
+func (a *app) call(e door.Engine) *door.Call {
+	return &door.Call{Actor: door.Actor{Door: "cli", Role: door.RolePerson}, Engine: e, Progress: a.ui.progress}
+}
+
+// do opens the engine and runs one operation without a session; signals cancel it.
+func do[O any](a *app, cmd *cobra.Command, repo, name string, in any, set func(*door.Call)) (O, error) {
+	var zero O
+	ctx := a.interruptible(cmd.Context())
+	e, err := a.open(ctx, repo)
+	if err != nil {
+		return zero, canceled(ctx, err)
+	}
+	c := a.call(e)
+	if set != nil {
+		set(c)
+	}
+	out, err := door.Do[O](ctx, c, name, in)
+	a.ui.clear()
+	return out, canceled(ctx, err)
+}
+
+func (a *app) stdout() io.Writer { return a.cfg.Stdout }
+
+// exact checks the number of arguments.
+func exact(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < n {
+			return usagef(cmd, "%s needs %s", cmd.CommandPath(), what)
+		}
+		if len(args) > n {
+			return usagef(cmd, "%s: unexpected argument %q", cmd.CommandPath(), args[n])
+		}
+		return nil
+	}
+}
+
+func atMost(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usagef(cmd, "%s: unexpected argument %q", cmd.CommandPath(), args[n])
+		}
+		return nil
+	}
+}
+
+func usagef(cmd *cobra.Command, format string, args ...any) *task.Error {
+	return task.Errorf(task.CodeUsage, "cli", format, args...).WithHint("see `%s --help`", cmd.CommandPath())
+}

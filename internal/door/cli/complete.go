@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// completeTimeout bounds how long a person waits for a completion.
+const completeTimeout = 2 * time.Second
+
+func (a *app) completionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "completion bash|zsh|fish",
+		Short:   "print a shell's completion script",
+		GroupID: groupMachine,
+		Long:    "Prints a script that completes commands, flags, values and the names of tasks.",
+		Example: `  source <(caisson completion bash)
+  caisson completion zsh > "${fpath[1]}/_caisson"
+  caisson completion fish > ~/.config/fish/completions/caisson.fish`,
+		ValidArgs:             []string{"bash", "zsh", "fish"},
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := exact(1, "a shell: bash, zsh or fish")(cmd, args); err != nil {
+				return err
+			}
+			w, root := a.stdout(), cmd.Root()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(w, true)
+			case "zsh":
+				return root.GenZshCompletion(w)
+			case "fish":
+				return root.GenFishCompletion(w, true)
+			}
+			return closed("shell", args[0], []string{"bash", "zsh", "fish"}, []string{"powershell"})
+		},
+	}
+}
+
+func fixed(values []string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// complete registers what the values of the shared flags can be.
+func (r *requestFlags) complete(_ *app, cmd *cobra.Command) {
+	dirs := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
+	for flag, f := range map[string]cobra.CompletionFunc{
+		"repo": dirs, "rootfs": dirs, "ro": dirs, "at": dirs,
+		"source": fixed([]string{string(task.StrategyClone)}), "history": fixed(histories), "keep": fixed(keepModes),
+		"backend": fixed(backends), "net": fixed([]string{"none"}), "grant": fixed(grantKinds), "need": completeNeed,
+		"name": cobra.NoFileCompletions, "base": cobra.NoFileCompletions, "env": cobra.NoFileCompletions, "memory": cobra.NoFileCompletions,
+		"cpus": cobra.NoFileCompletions, "pids": cobra.NoFileCompletions, "disk": cobra.NoFileCompletions, "timeout": cobra.NoFileCompletions,
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, f)
+	}
+}
+
+func completeNeed(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var out []string
+	for _, x := range task.Axes {
+		for l := 1; l <= task.MaxLevel(x); l++ {
+			out = append(out, string(x)+"="+level(l)+"\t"+x.Title())
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeTask offers ids and names of tasks for the first argument.
+func (a *app) completeTask(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.taskNames(cmd), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeTaskThenFiles offers tasks first, then leaves the rest to the shell.
+func (a *app) completeTaskThenFiles(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return a.taskNames(cmd), cobra.ShellCompDirectiveNoFileComp
+}
+
+// taskNames is silent about every failure: there is nobody to tell.
+func (a *app) taskNames(cmd *cobra.Command) []string {
+	parent := cmd.Context()
+	if parent == nil {
+		parent = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(parent, completeTimeout)
+	defer cancel()
+	if a.checkWorkspaceEnv("") != nil {
+		return nil
+	}
+	e, closer, err := a.cfg.Engine(ctx, true)
+	if err != nil {
+		return nil
+	}
+	defer closer()
+	l, err := door.Do[*door.ListOut](ctx, a.call(e), "list", &door.ListIn{})
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, v := range l.Tasks {
+		about := string(v.State)
+		// A name that a shell would have to quote is left out; the id works.
+		if v.Name != "" && v.Name == clean(v.Name) && quoteArgv([]string{v.Name}) == v.Name {
+			out = append(out, v.Name+"\t"+string(v.ID)+" "+about)
+			continue
+		}
+		out = append(out, string(v.ID)+"\t"+about)
+	}
+	return out
+}

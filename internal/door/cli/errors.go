@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// status ends the program with a status that is not an error of ours: the
+// command's own, or the 3 and 7 that accompany a report.
+type status int
+
+func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// passes marks the commands that pass the command's own status through.
+const passes = "passes-status"
+
+// Statuses of our own in commands that pass a status through.
+const (
+	statusOwn           = 125
+	statusNotExecutable = 126
+	statusNoCommand     = 127
+	statusCanceled      = 130
+)
+
+// exitStatus maps an error to the status of cmd.
+func exitStatus(cmd *cobra.Command, err error) int {
+	code := task.CodeOf(err)
+	if cmd == nil || cmd.Annotations[passes] == "" {
+		return code.ExitStatus()
+	}
+	switch code {
+	case task.CodeNotExecutable:
+		return statusNotExecutable
+	case task.CodeNoCommand:
+		return statusNoCommand
+	case task.CodeCanceled:
+		return statusCanceled
+	}
+	return statusOwn
+}
+
+// finish reports err and returns the exit status.
+func (a *app) finish(cmd *cobra.Command, err error) int {
+	a.ui.clear()
+	if err == nil {
+		return 0
+	}
+	var s status
+	if errors.As(err, &s) {
+		return int(s)
+	}
+	st := exitStatus(cmd, err)
+	session := cmd != nil && cmd.Annotations[passes] != ""
+	if a.json || a.jsonAsked() {
+		// The streams of run, exec and shell belong to the command inside:
+		// there the document is the last line of standard error.
+		if session {
+			a.writeJSONLine(a.cfg.Stderr, sessionResult{Schema: schemaOf(cmd), Error: errorOf(err, st)})
+			return st
+		}
+		a.writeJSON(errorDoc{errorOf(err, st)})
+	}
+	a.ui.errorLines(err)
+	return st
+}
+
+// jsonAsked looks for --json itself when parsing failed before reaching it.
+// What follows "--" is never ours.
+func (a *app) jsonAsked() bool {
+	args := a.cfg.Args
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return a.parseFailed && slices.Contains(args, "--json")
+}
+
+// errorDoc is what --json prints instead of a result.
+type errorDoc struct {
+	Error *errorJSON `json:"error"`
+}
+
+type errorJSON struct {
+	Code    task.Code `json:"code"`
+	Op      string    `json:"op"`
+	Message string    `json:"message"`
+	Hint    string    `json:"hint,omitempty"`
+	Detail  any       `json:"detail,omitempty"`
+	Exit    int       `json:"exit"` // the status the program ends with
+}
+
+func errorOf(err error, st int) *errorJSON {
+	out := &errorJSON{Code: task.CodeOf(err), Message: err.Error(), Hint: task.HintOf(err), Exit: st}
+	var e *task.Error
+	if errors.As(err, &e) {
+		out.Op, out.Detail = e.Op, e.Detail
+	}
+	return out
+}
+
+// sessionResult is what --json prints after run, exec and shell.
+type sessionResult struct {
+	Schema  string        `json:"schema"`
+	Task    task.ID       `json:"task"` // empty when none was started
+	Ran     bool          `json:"ran"`  // the command was started
+	Outcome *task.Outcome `json:"outcome"`
+	Error   *errorJSON    `json:"error,omitempty"`
+}
+
+func schemaOf(cmd *cobra.Command) string { return "caisson." + cmd.Name() + "/1" }
+
+func (a *app) writeJSON(v any) {
+	enc := json.NewEncoder(a.stdout())
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v) // a reader that went away is not our failure
+}
+
+func (a *app) writeJSONLine(w interface{ Write([]byte) (int, error) }, v any) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v)
+}
+
+// unknownCommand names the nearest command.
+func (a *app) unknownCommand(cmd *cobra.Command, name string) error {
+	var names []string
+	for _, c := range cmd.Root().Commands() {
+		if !c.Hidden && c.Runnable() {
+			names = append(names, c.Name())
+		}
+	}
+	e := task.Errorf(task.CodeUsage, "cli", "no command %q", name)
+	if n := nearest(name, names); n != "" {
+		return e.WithHint("did you mean `caisson %s`?", n)
+	}
+	return e.WithHint("`caisson --help` lists the commands; to run a program in a task: `caisson run -- %s`", name)
+}
+
+// flagError turns what the flag parser says into an error of ours.
+func (a *app) flagError(cmd *cobra.Command, err error) error {
+	a.parseFailed = true
+	if cmd == cmd.Root() {
+		for _, s := range a.cfg.Args {
+			if !strings.HasPrefix(s, "-") {
+				return a.unknownCommand(cmd, s)
+			}
+		}
+	}
+	var missing *pflag.NotExistError
+	if errors.As(err, &missing) {
+		name := missing.GetSpecifiedName()
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		short := "--" + name
+		if missing.GetSpecifiedShortnames() != "" {
+			short = "-" + name
+		}
+		e := usagef(cmd, "%s has no flag %s", cmd.CommandPath(), short)
+		if n := nearest(name, names); n != "" && len(name) > 1 {
+			return e.WithHint("did you mean --%s? see `%s --help`", n, cmd.CommandPath())
+		}
+		return e
+	}
+	var bad *pflag.InvalidValueError
+	if errors.As(err, &bad) {
+		return usagef(cmd, "--%s does not take the value %q", bad.GetFlag().Name, bad.GetValue())
+	}
+	var value *pflag.ValueRequiredError
+	if errors.As(err, &value) {
+		return usagef(cmd, "--%s needs a value", value.GetFlag().Name)
+	}
+	return usagef(cmd, "%s", strings.ToLower(err.Error()[:1])+err.Error()[1:])
+}
+
+// nearest returns the candidate within two edits of s (one for short words),
+// or that s begins, or "".
+func nearest(s string, candidates []string) string {
+	best, at := "", 3
+	if len(s) < 4 {
+		at = 2
+	}
+	for _, c := range candidates {
+		if d := distance(s, c); d < at {
+			best, at = c, d
+		}
+	}
+	if best == "" && len(s) >= 2 {
+		for _, c := range candidates {
+			if strings.HasPrefix(c, s) {
+				return c
+			}
+		}
+	}
+	return best
+}
+
+// distance is the optimal string alignment distance: edits and neighbours swapped.
+func distance(a, b string) int {
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		d[i][0] = i
+	}
+	for j := range d[0] {
+		d[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
+		}
+	}
+	return d[len(a)][len(b)]
+}

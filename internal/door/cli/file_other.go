@@ -1,0 +1,7 @@
+//go:build !unix
+
+package cli
+
+import "os"
+
+func openNoWait(path string) (*os.File, error) { return os.Open(path) }

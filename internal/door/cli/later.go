@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// What later versions bring. The names exist so that nobody who types them
+// believes that they did something.
+var (
+	laterCommands = []string{
+		"apply", "branch", "export", "keep", "accept", "policy", "mcp", "approve", "deny", "check", "ports", "resume",
+		"trust", "verify", "evidence", "audit", "integrate", "init", "ui", "uhp", "acp",
+	}
+	laterFlags = []string{"allow", "publish", "image", "dirty"}
+)
+
+// laterHints says what serves instead today.
+var laterHints = map[string]string{
+	"apply":    "now: `caisson diff TASK | git apply --3way`",
+	"branch":   "now: results are in refs/caisson/<task id>/…, see `caisson show TASK`; `git branch NAME REF` makes a branch of one",
+	"export":   "now: `caisson diff TASK > FILE`",
+	"keep":     "now: `caisson close TASK --keep always` keeps the files for 24 hours",
+	"check":    "now: `caisson exec TASK -- CMD…`",
+	"resume":   "now: `caisson ls` shows what is open; `caisson exec TASK -- CMD…` works in it",
+	"trust":    "now: the flag --trust of run and open, which is recorded with the task",
+	"verify":   "now: `caisson doctor` tries what this machine can enforce; every task is probed before its first command",
+	"evidence": "now: `caisson log TASK --json`",
+	"accept":   "now: a boundary that is missing stops the task; `caisson plan` lists the ways out",
+	"policy":   "now: the required levels are constant; --need raises them, `caisson plan` shows them",
+	"allow":    "now there is no way out of a boundary: --net none",
+	"publish":  "now: a server inside is reached with `caisson exec TASK -- CMD…`",
+	"image":    "now: --rootfs DIR takes an unpacked root",
+	"dirty":    "now: commit first, or give a revision with --base",
+}
+
+func unsupported(what string) *task.Error {
+	return task.Errorf(task.CodeUnsupported, "cli", "%s is not in this version", what)
+}
+
+func later(name, shown string) *task.Error {
+	e := unsupported(shown)
+	if h := laterHints[name]; h != "" {
+		return e.WithHint("%s", h)
+	}
+	return e.WithHint("`caisson --help` lists what there is")
+}
+
+// addLater adds the commands of later versions: refused by name, whatever follows.
+func (a *app) addLater(root *cobra.Command) {
+	for _, n := range laterCommands {
+		root.AddCommand(&cobra.Command{
+			Use: n, Hidden: true, DisableFlagParsing: true,
+			RunE: func(_ *cobra.Command, args []string) error {
+				for _, s := range args {
+					if s == "--json" {
+						a.json = true
+					}
+				}
+				return later(n, "`caisson "+n+"`")
+			},
+		})
+	}
+}
+
+func (r *requestFlags) refuseLater() error {
+	switch {
+	case len(r.allow) > 0:
+		return later("allow", "--allow")
+	case len(r.publish) > 0:
+		return later("publish", "--publish")
+	case r.image != "":
+		return later("image", "--image")
+	case r.dirty:
+		return later("dirty", "--dirty")
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/caisson-dev/caisson/internal/door"
+)
+
+// logText renders evidence for a person, one event a line or a few.
+type logText struct {
+	t   text
+	a   *app
+	day string // of the last event
+}
+
+func (a *app) newLogText(w io.Writer) *logText { return &logText{t: text{w: w, u: a.ui}, a: a} }
+
+// phrases says what an event type means, for types that render as their fields.
+var phrases = map[string]string{
+	"task.created": "task created", "plan.decided": "plan decided", "finding.raised": "finding", "grant.given": "granted",
+	"acceptance.recorded": "accepted", "approval.asked": "approval asked", "approval.answered": "approval answered",
+	"source.prepared": "source prepared", "boundary.intent": "about to make the boundary", "boundary.created": "boundary made",
+	"boundary.blocked": "blocked: a layer is missing", "boundary.failed": "boundary failed", "boundary.ended": "boundary ended",
+	"probe.reported": "probed", "supervisor.started": "supervisor started", "supervisor.ended": "supervisor ended",
+	"supervisor.lost": "supervisor lost", "channel.poisoned": "channel poisoned", "call.canceled": "cancellation",
+	"limit.hit": "limit hit", "work.found": "work found", "rescue.intent": "about to rescue", "rescue.done": "rescued",
+	"rescue.failed": "rescue failed", "cleanup.intent": "about to remove", "cleanup.outcome": "removed",
+	"task.state": "state", "task.kept": "kept", "task.stuck": "stuck", "task.sealed": "sealed", "task.closed": "closed",
+	"log.repaired": "log repaired after a crash",
+}
+
+// bad are the types a reader must not miss.
+var bad = []string{
+	"boundary.blocked", "boundary.failed", "supervisor.lost", "channel.poisoned", "limit.hit", "rescue.failed", "task.stuck", "log.repaired",
+}
+
+func (l *logText) emit(e door.Event) error {
+	at := e.Time.Local()
+	if day := at.Format(time.DateOnly); day != l.day {
+		l.day = day
+		l.t.printf("%s\n", l.a.ui.paint(dim, day))
+	}
+	line, color := l.line(e)
+	l.t.printf("%s  %s\n", l.a.ui.paint(dim, at.Format("15:04:05.000")), l.a.ui.paint(color, line))
+	if e.Type == "call.outcome" && l.a.ui.verbose {
+		l.tail("out", e.Body["stdout_tail"])
+		l.tail("err", e.Body["stderr_tail"])
+	}
+	return l.t.err
+}
+
+func (l *logText) tail(name string, v any) {
+	s, _ := v.(string)
+	if s == "" {
+		return
+	}
+	for _, line := range strings.Split(strings.TrimRight(s, "\n"), "\n") {
+		l.t.printf("              %s %s\n", l.a.ui.paint(dim, name+"|"), clean(line))
+	}
+}
+
+func (l *logText) line(e door.Event) (string, string) {
+	switch e.Type {
+	case "call.intent":
+		s := "$ " + quoteArgv(stringList(e.Body["argv"]))
+		var extra []string
+		if env := stringList(e.Body["env"]); len(env) > 0 {
+			extra = append(extra, "with "+clean(strings.Join(env, " ")))
+		}
+		if dir, ok := e.Body["dir"].(string); ok && l.a.ui.verbose {
+			extra = append(extra, "in "+clean(dir))
+		}
+		if tty, _ := e.Body["tty"].(bool); tty {
+			extra = append(extra, "on a terminal")
+		}
+		if who, _ := e.Actor["id"].(string); who != "" && l.a.ui.verbose {
+			extra = append(extra, "by "+clean(who))
+		}
+		if len(extra) > 0 {
+			s += "   (" + strings.Join(extra, ", ") + ")"
+		}
+		return s, bold
+	case "call.outcome":
+		return l.outcome(e.Body)
+	}
+	what := phrases[e.Type]
+	if what == "" {
+		what = clean(e.Type)
+	}
+	color := ""
+	if slices.Contains(bad, e.Type) {
+		color = red
+	}
+	if f := l.fields(e.Body); f != "" {
+		what += ": " + f
+	}
+	return what, color
+}
+
+func (l *logText) outcome(b map[string]any) (string, string) {
+	color := green
+	s := "  exit " + number(b["exit"])
+	if sig := number(b["signal"]); sig != "0" && sig != "" {
+		s = "  ended by signal " + sig
+	}
+	if number(b["exit"]) != "0" {
+		color = red
+	}
+	if ms, ok := b["duration_ms"].(float64); ok {
+		s += " after " + time.Duration(ms*float64(time.Millisecond)).String()
+	} else if n := number(b["duration_ms"]); n != "" {
+		s += " after " + n + " ms"
+	}
+	for _, k := range []string{"stdin", "stdout", "stderr"} {
+		if n, ok := asInt(b[k+"_bytes"]); ok && n > 0 {
+			s += fmt.Sprintf(", %s %s", k, bytesText(n))
+		}
+	}
+	if r, ok := b["reason"].(string); ok && r != "" {
+		s += ", " + clean(r)
+	}
+	if r, ok := b["error"].(string); ok && r != "" {
+		s += ", error: " + clean(r)
+		color = red
+	}
+	if seen, ok := b["observed"].(bool); ok && !seen && b["error"] == nil {
+		s += ", as the worker said"
+	}
+	return s, color
+}
+
+// plainFields are values that read without their key.
+var plainFields = []string{"text", "message", "state", "name", "argv", "error"}
+
+// fields renders a body as key=value in a stable order.
+func (l *logText) fields(b map[string]any) string {
+	keys := make([]string, 0, len(b))
+	for k := range b {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	var out []string
+	for _, k := range keys {
+		v := l.value(b[k])
+		switch {
+		case v == "" || v == "[]" || v == "{}" || v == "null":
+		case slices.Contains(plainFields, k):
+			out = append(out, v)
+		default:
+			out = append(out, clean(k)+"="+v)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func (l *logText) value(v any) string {
+	switch x := v.(type) {
+	case nil:
+		return ""
+	case string:
+		if strings.ContainsAny(x, " \t\n\"'=") {
+			return l.short(quoteArgv([]string{x}))
+		}
+		return l.short(clean(x))
+	case []any:
+		if list := stringList(x); len(list) == len(x) {
+			return l.short(clean(strings.Join(list, ",")))
+		}
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return l.short(clean(string(data)))
+}
+
+// short cuts long values unless a person asked for all of it.
+func (l *logText) short(s string) string {
+	const most = 120
+	if l.a.ui.verbose || utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most-3]) + "..."
+}
+
+func stringList(v any) []string {
+	switch list := v.(type) {
+	case []string:
+		return list
+	case []any:
+		var out []string
+		for _, x := range list {
+			if s, ok := x.(string); ok {
+				out = append(out, s)
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+func asInt(v any) (int64, bool) {
+	switch n := v.(type) {
+	case float64:
+		return int64(n), true
+	case int64:
+		return n, true
+	case int:
+		return int64(n), true
+	case json.Number:
+		i, err := n.Int64()
+		return i, err == nil
+	}
+	return 0, false
+}
+
+func number(v any) string {
+	if n, ok := asInt(v); ok {
+		return fmt.Sprint(n)
+	}
+	return ""
+}

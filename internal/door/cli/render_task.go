@@ -1,0 +1,269 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+func (a *app) renderTask(w io.Writer, v *task.View) error {
+	t := &text{w: w, u: a.ui}
+	title := string(v.ID)
+	if v.Name != "" {
+		title += "  " + clean(v.Name)
+	}
+	t.printf("%s  %s\n", a.ui.paint(bold, title), a.ui.paint(stateColor(v.State), string(v.State)))
+	t.field("problem", v.Problem)
+	t.field("owner", v.Owner)
+	t.field("created", v.Created.Local().Format(time.DateTime)+" ("+age(time.Since(v.Created))+" ago)")
+	t.field("backend", v.Backend)
+	t.source(v.Source)
+	if len(v.Command) > 0 {
+		// Already quoted and cleaned; field cleans again, which changes nothing.
+		t.field("command", quoteArgv(v.Command))
+	}
+	if v.Exit != nil {
+		t.field("exit", fmt.Sprint(*v.Exit))
+	}
+	if p := v.Supervisor; p != nil {
+		t.field("supervisor", fmt.Sprintf("pid %d", p.PID))
+	}
+	var said []string
+	if v.Trust {
+		said = append(said, "repository trusted")
+	}
+	if v.Unattended {
+		said = append(said, "unattended")
+	}
+	t.field("declared", strings.Join(said, ", "))
+	t.limits(v.Limits)
+	if r := v.Retention; r != nil {
+		t.field("kept", fmt.Sprintf("until %s for %s: %s", r.Until.Local().Format(time.DateTime), r.Owner, r.Why))
+	}
+	t.field("folder", v.TaskDir)
+	t.levels(v.Levels, true)
+	t.findings(v.Findings)
+	t.grants(v.Grants)
+	if len(v.Tools) > 0 {
+		t.head("tools inside, read-only")
+		for _, x := range v.Tools {
+			t.printf("  %s  %s\n", clean(x.Path), a.ui.paint(dim, clean(x.Why)))
+			for _, h := range x.Hide {
+				t.printf("    hidden: %s\n", clean(h))
+			}
+		}
+	}
+	if len(v.Resources) > 0 {
+		t.head("resources")
+		t.resources(v.Resources)
+	}
+	t.results("results", v.Results)
+	t.notIsolated(v.NotIsolated)
+	return t.err
+}
+
+func (t *text) resources(list []task.Resource) {
+	var rows [][]string
+	for _, r := range list {
+		row := []string{clean(r.Kind), clean(r.Name), string(r.State), clean(r.External)}
+		if r.Error != "" {
+			note := r.Error
+			if r.Attempts > 0 {
+				note += fmt.Sprintf(" (%d attempts", r.Attempts)
+				if r.NextTry != nil {
+					note += ", next " + r.NextTry.Local().Format(time.TimeOnly)
+				}
+				note += ")"
+			}
+			row = append(row, clean(note))
+		}
+		rows = append(rows, row)
+	}
+	t.table("  ", rows, nil)
+}
+
+func (t *text) results(title string, list []task.ResultRef) {
+	if len(list) == 0 {
+		return
+	}
+	t.head(title)
+	for _, r := range list {
+		line := fmt.Sprintf("%s: %s", r.Kind, r.Name)
+		if len(r.Object) >= 12 {
+			line += " " + r.Object[:12]
+		}
+		if r.Count > 0 {
+			unit := "commits"
+			if r.Kind == "ignored" || r.Kind == "worktree" {
+				unit = "files"
+			}
+			line += fmt.Sprintf(" (%d %s)", r.Count, unit)
+		}
+		t.printf("  %s\n", clean(line))
+	}
+}
+
+// work prints the inventory of what could be lost.
+func (t *text) work(w *task.Work) {
+	for _, g := range []struct {
+		title string
+		list  []string
+	}{
+		{"changed files", w.Tracked}, {"untracked files", w.Untracked}, {"ignored files", w.Ignored}, {"commits", w.Commits}, {"special files", w.Special},
+	} {
+		if len(g.list) == 0 {
+			continue
+		}
+		t.printf("  %s (%d)\n", t.u.paint(bold, g.title), len(g.list))
+		for i, s := range g.list {
+			if i == 20 {
+				t.printf("    … and %d more (--json lists them)\n", len(g.list)-i)
+				break
+			}
+			t.printf("    %s\n", clean(s))
+		}
+	}
+	if w.Truncated {
+		t.printf("  there is more than was listed\n")
+	}
+}
+
+func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
+	t := &text{w: w, u: a.ui}
+	if a.quiet && !r.DryRun && len(r.Stuck) == 0 {
+		return nil
+	}
+	if r.DryRun {
+		t.printf("%s would be closed\n", r.ID)
+		if r.Work.Empty() {
+			t.printf("  no work to lose\n")
+		}
+		t.work(&r.Work)
+		if len(r.Rescued) > 0 {
+			t.results("would be rescued as", r.Rescued)
+		}
+		return t.err
+	}
+	t.printf("%s %s\n", r.ID, a.ui.paint(stateColor(r.State), string(r.State)))
+	switch {
+	case r.Discarded:
+		t.printf("  its work was given up\n")
+	case len(r.Rescued) > 0:
+		t.results("rescued", r.Rescued)
+	}
+	if k := r.Retention; k != nil {
+		t.printf("  files stay until %s: %s\n", k.Until.Local().Format(time.DateTime), clean(k.Why))
+	}
+	if len(r.Stuck) > 0 {
+		t.head("stuck: still ours, retried by the next command and by `caisson reap`")
+		t.resources(r.Stuck)
+	}
+	return t.err
+}
+
+func (a *app) renderReap(w io.Writer, r *task.ReapReport) error {
+	t := &text{w: w, u: a.ui}
+	if len(r.Actions) == 0 && len(r.Orphans) == 0 && r.StillHeld == 0 {
+		if !a.quiet {
+			t.printf("nothing to do\n")
+		}
+		return t.err
+	}
+	var rows [][]string
+	for _, x := range r.Actions {
+		rows = append(rows, []string{string(x.Task), clean(x.Action), clean(x.Result)})
+	}
+	t.table("", rows, nil)
+	if len(r.Orphans) > 0 {
+		t.head("named like ours, not proven ours: left alone")
+		t.resources(r.Orphans)
+	}
+	if r.StillHeld > 0 {
+		t.printf("%d resources are still stuck; `caisson ls` and `caisson show TASK` say why\n", r.StillHeld)
+	}
+	return t.err
+}
+
+func (a *app) renderPlan(w io.Writer, r *task.PlanReport) error {
+	t := &text{w: w, u: a.ui}
+	if len(r.Missing) == 0 {
+		t.printf("%s the task may run on %s\n", a.ui.mark(true), clean(r.Backend))
+	} else {
+		t.printf("%s the task would be stopped before anything is created: %d layers are missing\n", a.ui.mark(false), len(r.Missing))
+	}
+	t.field("backend", r.Backend)
+	t.field("rows", strings.Join(r.Rows, ", ")+" of "+r.Matrix)
+	t.source(r.Source)
+	t.limits(r.Limits)
+	t.field("digest", r.Digest)
+	if len(r.Missing) > 0 {
+		t.printf("\n")
+		t.missing(r.Missing)
+	}
+	t.levels(r.Levels, false)
+	t.findings(r.Findings)
+	t.grants(r.Grants)
+	t.notIsolated(r.NotIsolated)
+	return t.err
+}
+
+func (a *app) renderDoctor(w io.Writer, r *task.DoctorReport) error {
+	t := &text{w: w, u: a.ui}
+	t.printf("caisson %s on %s\n", clean(r.Version), clean(r.Platform))
+	features := func(list []task.Feature) {
+		var rows [][]string
+		for _, f := range list {
+			rows = append(rows, []string{plainMark(a.ui, f.OK), clean(f.Name), clean(f.Detail)})
+		}
+		t.table("  ", rows, func(r, c int, s string) string {
+			if c == 0 {
+				return a.ui.mark(list[r].OK)
+			}
+			return s
+		})
+	}
+	for _, b := range r.Backends {
+		t.head("backend " + clean(b.Name))
+		if b.Usable {
+			t.printf("  %s usable\n", a.ui.mark(true))
+		} else {
+			t.printf("  %s not usable: %s\n", a.ui.mark(false), clean(b.Why))
+		}
+		features(b.Features)
+		if len(b.Levels) > 0 {
+			var parts []string
+			for _, l := range b.Levels {
+				parts = append(parts, string(l.Axis)+" "+level(l.Promised))
+			}
+			t.printf("  levels  %s\n", strings.Join(parts, "  "))
+		}
+		t.findings(b.Findings)
+	}
+	if len(r.Checks) > 0 {
+		t.head("this machine")
+		features(r.Checks)
+	}
+	var fixes [][]string
+	all := [][]task.Feature{r.Checks}
+	for _, b := range r.Backends {
+		all = append(all, b.Features)
+	}
+	for _, list := range all {
+		for _, f := range list {
+			if !f.OK && f.Fix != "" {
+				fixes = append(fixes, []string{clean(f.Name), clean(f.Fix)})
+			}
+		}
+	}
+	if len(fixes) > 0 {
+		t.head("to get more")
+		t.table("  ", fixes, nil)
+	}
+	return t.err
+}
+
+// plainMark is mark without colour, for measuring.
+func plainMark(u *ui, ok bool) string { return (&ui{utf8: u.utf8}).mark(ok) }

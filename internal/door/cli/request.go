@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// requestFlags are the flags that `run`, `open` and `plan` share. All values
+// are kept as typed: they are read by request, so that every mistake becomes
+// one kind of error.
+type requestFlags struct {
+	name, repo, base, at, source, history, backend, rootfs, net string
+	memory, cpus, pids, disk, timeout, keep                     string
+	need, ro, env, grant, allow, publish                        []string
+	image                                                       string
+	trust, unattended, discard, dirty                           bool
+}
+
+var (
+	histories  = []string{string(task.HistoryFull), string(task.HistoryBase), string(task.HistoryNone)}
+	keepModes  = []string{string(task.KeepAuto), string(task.KeepAlways), string(task.KeepOnFailure), string(task.KeepNever)}
+	grantKinds = []string{"ptrace", "userns"}
+	backends   = []string{"auto", "linux"}
+)
+
+// Values that later versions understand: refused by name.
+var (
+	laterBackends   = []string{"docker", "podman", "oci", "gvisor", "vm", "kubernetes", "host"}
+	laterStrategies = []string{string(task.StrategyWorktree), string(task.StrategyCheckout), string(task.StrategyCopy)}
+	laterNets       = []string{"registries", "allowlist", "open"}
+)
+
+func (r *requestFlags) add(a *app, cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&r.name, "name", "", "a `name` to call the task by")
+	f.StringVar(&r.repo, "repo", "", "repository to work on (default: the one around the working directory) `DIR`")
+	f.StringVar(&r.base, "base", "", "revision to start from (default HEAD) `REV`")
+	f.StringVar(&r.at, "at", "", "where the source stands inside (default: the same path as outside) `DIR`")
+	f.StringVar(&r.source, "source", "", "how the task gets its source: clone `STRATEGY`")
+	f.StringVar(&r.history, "history", "", "how much of the repository it can read: full, base or none `HOW`")
+	f.StringVar(&r.backend, "backend", "", "what makes the boundary: auto or linux `NAME`")
+	f.StringVar(&r.rootfs, "rootfs", "", "folder to use as read-only root instead of the system folders `DIR`")
+	f.StringArrayVar(&r.need, "need", nil, "demand at least this level, for example NET=2 `AXIS=LEVEL`")
+	f.StringVar(&r.net, "net", "", "network: none `MODE`")
+	f.StringArrayVar(&r.ro, "ro", nil, "make a folder readable inside, at the same or another path `DIR[:DIR]`")
+	f.StringArrayVar(&r.env, "env", nil, "set a variable inside, or pass yours on `K=V|K`")
+	f.StringArrayVar(&r.grant, "grant", nil, "lend an ability: ptrace or userns `ABILITY`")
+	f.StringVar(&r.memory, "memory", "", "memory limit, for example 2g `SIZE`")
+	f.StringVar(&r.cpus, "cpus", "", "processors, for example 1.5 `N`")
+	f.StringVar(&r.pids, "pids", "", "processes and threads `N`")
+	f.StringVar(&r.disk, "disk", "", "disk limit, for example 10g `SIZE`")
+	f.StringVar(&r.timeout, "timeout", "", "end the task after this long, for example 30m `DURATION`")
+	f.StringVar(&r.keep, "keep", "", "keep the files when it ends: auto, always, on-failure or never `MODE`")
+	f.BoolVar(&r.discard, "discard", false, "do not rescue the task's work when it ends")
+	f.BoolVar(&r.trust, "trust", false, "say that you know and trust this repository's code")
+	f.BoolVar(&r.unattended, "unattended", false, "nobody is there to answer questions")
+
+	// Names of later versions: present so that they are refused, not ignored.
+	f.StringArrayVar(&r.allow, "allow", nil, "")
+	f.StringArrayVar(&r.publish, "publish", nil, "")
+	f.StringVar(&r.image, "image", "", "")
+	f.BoolVar(&r.dirty, "dirty", false, "")
+	for _, n := range laterFlags {
+		_ = f.MarkHidden(n)
+	}
+	r.complete(a, cmd)
+}
+
+// closed reads a value from a closed set; later ones are known but refused.
+func closed(flag, value string, now, later []string) error {
+	if value == "" || slices.Contains(now, value) {
+		return nil
+	}
+	if slices.Contains(later, value) {
+		return unsupported("--"+flag+" "+value).WithHint("now there is: --%s %s", flag, strings.Join(now, ", "))
+	}
+	e := task.Errorf(task.CodeUsage, "cli", "--%s does not know %q", flag, value)
+	if n := nearest(value, now); n != "" {
+		return e.WithHint("did you mean --%s %s?", flag, n)
+	}
+	return e.WithHint("it takes %s", strings.Join(now, ", "))
+}
+
+// request reads flags and launch environment. A flag and a variable are both
+// a person's word: of levels the higher counts, other conflicts are refused.
+func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, error) {
+	q := task.Request{
+		Name: r.name, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs,
+		Strategy: task.StrategyClone, History: task.History(r.history), Keep: task.Keep(r.keep),
+		Need: task.Vector{}, RO: r.ro, Grants: r.grant,
+		Trust: r.trust, Unattended: r.unattended, Discard: r.discard,
+		Origin: map[string]string{},
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if cmd.InheritedFlags().Lookup(f.Name) == nil {
+			q.Origin[f.Name] = "flag"
+		}
+	})
+	if err := r.refuseLater(); err != nil {
+		return q, err
+	}
+	for _, empty := range []string{"name", "repo", "base", "at", "source", "history", "backend", "rootfs", "net", "memory", "cpus", "pids", "disk", "timeout", "keep"} {
+		if f := cmd.Flags().Lookup(empty); f.Changed && f.Value.String() == "" {
+			return q, usagef(cmd, "--%s needs a value that is not empty", empty)
+		}
+	}
+	backend := r.backend
+	if strings.HasPrefix(backend, "oci:") {
+		backend = "oci"
+	}
+	for _, err := range []error{
+		closed("backend", backend, backends, laterBackends),
+		closed("source", r.source, []string{string(task.StrategyClone)}, laterStrategies),
+		closed("net", r.net, []string{"none"}, laterNets),
+		closed("history", r.history, histories, nil),
+		closed("keep", r.keep, keepModes, nil),
+	} {
+		if err != nil {
+			return q, err
+		}
+	}
+	for _, g := range r.grant {
+		if err := closed("grant", g, grantKinds, nil); err != nil || g == "" {
+			if err == nil {
+				err = usagef(cmd, "--grant needs a value that is not empty")
+			}
+			return q, err
+		}
+	}
+	if at := r.at; at != "" && !strings.HasPrefix(at, "/") {
+		return q, invalid("at", at, "must be an absolute path", "/work/project")
+	}
+	if q.History == "" {
+		q.History, q.Origin["history"] = task.HistoryFull, "default"
+	}
+	if q.Keep == "" {
+		q.Keep, q.Origin["keep"] = task.KeepAuto, "default"
+	}
+	for _, s := range r.ro {
+		if err := parseRO(s); err != nil {
+			return q, err
+		}
+	}
+	for _, s := range r.env {
+		kv, err := parseEnv(s, env)
+		if err != nil {
+			return q, err
+		}
+		q.Env = append(q.Env, kv)
+	}
+	if err := r.limits(&q.Limits); err != nil {
+		return q, err
+	}
+	if err := parseNeeds(q.Need, r.need); err != nil {
+		return q, err
+	}
+	q.Backend = r.backend
+	return q, launchEnv(&q, env)
+}
+
+func (r *requestFlags) limits(l *task.Limits) (err error) {
+	if r.memory != "" {
+		if l.MemoryBytes, err = parseSize("memory", r.memory); err != nil {
+			return err
+		}
+	}
+	if r.disk != "" {
+		if l.DiskBytes, err = parseSize("disk", r.disk); err != nil {
+			return err
+		}
+	}
+	if r.cpus != "" {
+		if l.CPUs, err = parseCPUs(r.cpus); err != nil {
+			return err
+		}
+	}
+	if r.pids != "" {
+		if l.Pids, err = parsePids(r.pids); err != nil {
+			return err
+		}
+	}
+	if r.timeout != "" {
+		l.Timeout, err = parseTimeout(r.timeout)
+	}
+	return err
+}
+
+// launchEnv adds what the launch environment of a person demands.
+func launchEnv(q *task.Request, env []string) error {
+	if v, ok := lookup(env, "CAISSON_BACKEND"); ok && v != "" {
+		name := v
+		if strings.HasPrefix(name, "oci:") {
+			name = "oci"
+		}
+		if slices.Contains(laterBackends, name) {
+			return unsupported("CAISSON_BACKEND="+v).WithHint("now there is: %s", strings.Join(backends, ", "))
+		}
+		if !slices.Contains(backends, name) {
+			return task.Errorf(task.CodeUsage, "cli", "CAISSON_BACKEND names no backend: %q", v).WithHint("it takes %s", strings.Join(backends, ", "))
+		}
+		if q.Backend != "" && q.Backend != v {
+			return task.Errorf(task.CodeUsage, "cli", "--backend %s, but CAISSON_BACKEND requires %s", q.Backend, v).
+				WithHint("drop the flag, or unset CAISSON_BACKEND")
+		}
+		if q.Backend == "" {
+			q.Backend, q.Origin["backend"] = v, "env CAISSON_BACKEND"
+		}
+	}
+	if q.Backend == "" {
+		q.Backend, q.Origin["backend"] = "auto", "default"
+	}
+	if v, ok := lookup(env, "CAISSON_NEED"); ok && v != "" {
+		if err := parseNeeds(q.Need, strings.Split(v, ",")); err != nil {
+			return task.Errorf(task.CodeUsage, "cli", "CAISSON_NEED: %v", err).WithHint("for example CAISSON_NEED=NET=2,FS=3")
+		}
+		q.Origin["need"] = strings.TrimPrefix(q.Origin["need"]+"+env CAISSON_NEED", "+")
+	}
+	if v, ok := lookup(env, "CAISSON_UNATTENDED"); ok && v != "" {
+		on, err := strconv.ParseBool(v)
+		if err != nil {
+			return task.Errorf(task.CodeUsage, "cli", "CAISSON_UNATTENDED: %q is neither true nor false", v).WithHint("use 1 or 0")
+		}
+		if on && !q.Unattended {
+			q.Unattended, q.Origin["unattended"] = true, "env CAISSON_UNATTENDED"
+		}
+	}
+	return nil
+}
