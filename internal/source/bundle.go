@@ -1,0 +1,164 @@
+package source
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// maxExcluded bounds how many shared objects a bundle command names as known.
+// A bundle that leaves out fewer is larger, never wrong.
+const maxExcluded = 400
+
+// NeedsBundle reports whether the task has commits that its files do not show:
+// refs, HEAD or stashes that differ from what Prepare made. It is cheap, and
+// reads the task's git directory without git.
+func NeedsBundle(ctx context.Context, ws Workspace) (bool, error) {
+	s, err := ws.loadState()
+	if err != nil {
+		return false, err
+	}
+	c, err := ws.changedRefs(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	return c.any(), nil
+}
+
+// BundleCommand returns the program to run inside a throwaway boundary whose
+// working directory is the task's source, read-only. Its standard output goes
+// to Import, whatever its exit status is: git ends with 128 and prints nothing
+// when there is no new object. env is added to the boundary's environment.
+func BundleCommand(ctx context.Context, ws Workspace) (argv, env []string, err error) {
+	s, err := ws.loadState()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := ws.changedRefs(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	argv = []string{
+		"git", "--no-pager", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.alternateRefsCommand=:",
+		"-c", "protocol.allow=never", "-c", "safe.directory=*", "-c", "gc.auto=0", "-c", "uploadpack.packObjectsHook=",
+		"-c", "core.warnAmbiguousRefs=false", "bundle", "create", "--quiet", "-",
+	}
+	if c.unknown != "" {
+		argv = append(argv, "--all", "HEAD")
+	}
+	for _, r := range c.changed {
+		argv = append(argv, r.Name)
+	}
+	for _, r := range c.extra {
+		argv = append(argv, r.Object)
+	}
+	if len(s.Tips) > 0 {
+		argv = append(argv, "--not")
+		argv = append(argv, s.Tips[:min(len(s.Tips), maxExcluded)]...)
+	}
+	env = []string{
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0",
+		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C",
+	}
+	return argv, env, nil
+}
+
+// bundleHeader is the text before the pack in a bundle.
+type bundleHeader struct {
+	format string // object format
+	need   []string
+	refs   []Ref
+}
+
+// Limits on a bundle's header.
+const (
+	maxBundleLine = 4096
+	maxBundleRefs = 100_000
+)
+
+// parseBundle reads a bundle's header and leaves r at the pack. It refuses
+// everything that `git bundle create` does not write.
+func parseBundle(r *bufio.Reader) (*bundleHeader, error) {
+	line := func() (string, error) {
+		b, err := r.ReadSlice('\n')
+		if err != nil {
+			return "", errors.New("header was cut, or a line is too long")
+		}
+		return string(b[:len(b)-1]), nil
+	}
+	first, err := line()
+	if err != nil {
+		return nil, err
+	}
+	h := &bundleHeader{format: "sha1"}
+	v3 := false
+	switch first {
+	case "# v2 git bundle":
+	case "# v3 git bundle":
+		v3 = true
+	default:
+		return nil, errors.New("not a bundle of version 2 or 3")
+	}
+	seen := map[string]bool{}
+	stage := 0 // capabilities, prerequisites, refs
+	for {
+		l, err := line()
+		switch {
+		case err != nil:
+			return nil, err
+		case l == "":
+			return h, nil
+		case l[0] == '@':
+			f, ok := strings.CutPrefix(l, "@object-format=")
+			if !v3 || stage > 0 || !ok || f != "sha1" && f != "sha256" {
+				return nil, errors.New("unknown capability")
+			}
+			h.format = f
+		case l[0] == '-':
+			oid, _, _ := strings.Cut(l[1:], " ")
+			if stage > 1 || !git.IsOID(oid) {
+				return nil, errors.New("malformed prerequisite")
+			}
+			stage = 1
+			h.need = append(h.need, oid)
+		default:
+			oid, name, ok := strings.Cut(l, " ")
+			if !ok || !git.IsOID(oid) {
+				return nil, errors.New("malformed ref line")
+			}
+			if name != "HEAD" && !git.ValidRef(name) {
+				return nil, errors.New("invalid ref name " + quote(name))
+			}
+			if seen[name] {
+				return nil, errors.New("ref named twice: " + quote(name))
+			}
+			seen[name] = true
+			stage = 2
+			h.refs = append(h.refs, Ref{Name: name, Object: oid})
+		}
+		if len(h.refs)+len(h.need) > maxBundleRefs {
+			return nil, errors.New("too many refs")
+		}
+	}
+}
+
+// badResult refuses what came out of a boundary.
+func badResult(format string, args ...any) *task.Error {
+	return task.Errorf(task.CodeBadResult, "source.import", format, args...).
+		WithHint("nothing was taken over; the task's files are still there, look at them before removing it")
+}
+
+// bounded copies at most max bytes from r to w; more is an error.
+func bounded(w io.Writer, r io.Reader, max int64) (int64, error) {
+	n, err := io.Copy(w, io.LimitReader(r, max+1))
+	if err == nil && n > max {
+		return n, task.Errorf(task.CodeLimit, "source.import", "the bundle is larger than %d MiB", max>>20).
+			WithHint("the task's files are still there; raise the limit or remove large files from its commits")
+	}
+	return n, err
+}

@@ -1,0 +1,25 @@
+//go:build unix
+
+package git
+
+import (
+	"io/fs"
+	"os/exec"
+	"syscall"
+)
+
+const programName = "git"
+
+func executable(m fs.FileMode) bool { return m&0o111 != 0 }
+
+// ownGroup puts the call in its own process group, so that what git started
+// (index-pack, pack-objects) goes with it, and a Ctrl-C on the terminal
+// reaches caisson alone.
+func ownGroup(p *exec.Cmd) {
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.Cancel = func() error {
+		// The child has not been waited for while Cancel runs, so its group
+		// id cannot have been reused.
+		return syscall.Kill(-p.Process.Pid, syscall.SIGKILL)
+	}
+}

@@ -1,0 +1,123 @@
+package source
+
+import (
+	"bytes"
+	"crypto/sha1" //nolint:gosec // git's own checksum, not a security measure
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+
+	"github.com/caisson-dev/caisson/internal/source/tree"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// indexEntry is one file as git recorded it right after the checkout: the stat
+// cache that spares reading unchanged files.
+type indexEntry struct {
+	ctimeS, ctimeN uint32
+	mtimeS, mtimeN uint32
+	ino            uint32
+	mode           uint32
+	size           uint32
+	oid            string
+	path           string
+	at             int // offset of the entry in the file
+}
+
+const gitlink = 0o160000
+
+// parseIndex reads an index of version 2 or 3, which git wrote for us.
+func parseIndex(b []byte, format string) ([]indexEntry, error) {
+	hashLen := 20
+	if format == "sha256" {
+		hashLen = 32
+	}
+	bad := func(what string) error {
+		return task.Errorf(task.CodeInternal, "source.index", "the index cannot be read: %s", what)
+	}
+	if len(b) < 12+hashLen || string(b[:4]) != "DIRC" {
+		return nil, bad("header")
+	}
+	version, n := binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:])
+	if version != 2 && version != 3 {
+		return nil, bad("version")
+	}
+	if uint64(n)*62 > uint64(len(b)) {
+		return nil, bad("count")
+	}
+	out := make([]indexEntry, 0, n)
+	pos, end := 12, len(b)-hashLen
+	for range n {
+		fixed := 40 + hashLen + 2
+		if pos+fixed > end {
+			return nil, bad("entry")
+		}
+		u := func(i int) uint32 { return binary.BigEndian.Uint32(b[pos+4*i:]) }
+		e := indexEntry{
+			ctimeS: u(0), ctimeN: u(1), mtimeS: u(2), mtimeN: u(3), ino: u(5), mode: u(6), size: u(9),
+			oid: hex.EncodeToString(b[pos+40 : pos+40+hashLen]), at: pos,
+		}
+		flags := binary.BigEndian.Uint16(b[pos+40+hashLen:])
+		if flags&0x4000 != 0 {
+			if version < 3 {
+				return nil, bad("flags")
+			}
+			fixed += 2
+		}
+		if pos+fixed > end {
+			return nil, bad("entry")
+		}
+		nul := bytes.IndexByte(b[pos+fixed:end], 0)
+		if nul <= 0 {
+			return nil, bad("name")
+		}
+		e.path = string(b[pos+fixed : pos+fixed+nul])
+		pos += (fixed + nul + 8) &^ 7
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// ownIndex returns the index as it must look inside, where the files belong to
+// uid and gid: otherwise the first `git status` would read every file again.
+func ownIndex(b []byte, entries []indexEntry, format string, uid, gid uint32) []byte {
+	var h hash.Hash = sha1.New() //nolint:gosec // see above
+	if format == "sha256" {
+		h = sha256.New()
+	}
+	out := bytes.Clone(b[:len(b)-h.Size()])
+	for _, e := range entries {
+		if e.mode == gitlink {
+			continue
+		}
+		binary.BigEndian.PutUint32(out[e.at+28:], uid)
+		binary.BigEndian.PutUint32(out[e.at+32:], gid)
+	}
+	h.Write(out)
+	return h.Sum(out)
+}
+
+// same reports whether a file is as the checkout left it. The changing time
+// decides: it cannot be set from inside a boundary.
+func (e *indexEntry) same(i tree.Info, s *state) bool {
+	if i.CtimeS > s.CutoffS || i.CtimeS == s.CutoffS && i.CtimeN >= s.CutoffN {
+		return false
+	}
+	return uint32(i.Size) == e.size && uint32(i.Ino) == e.ino && //nolint:gosec // git keeps the low 32 bits
+		uint32(i.MtimeS) == e.mtimeS && i.MtimeN == e.mtimeN &&
+		uint32(i.CtimeS) == e.ctimeS && i.CtimeN == e.ctimeN && fitsMode(e.mode, i)
+}
+
+// fitsMode reports whether kind and executable bit are those of the entry.
+func fitsMode(mode uint32, i tree.Info) bool {
+	switch mode {
+	case 0o120000:
+		return i.Kind == tree.Link
+	case 0o100755:
+		return i.Kind == tree.File && i.Exec()
+	case 0o100644:
+		return i.Kind == tree.File && !i.Exec()
+	}
+	return false
+}

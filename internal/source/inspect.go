@@ -1,0 +1,245 @@
+package source
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Options says which repository and which part of it a task gets.
+type Options struct {
+	Dir     string       // a folder in the checkout; empty is the working directory
+	Base    string       // a revision, as typed; empty is HEAD
+	At      string       // the path inside; empty is the checkout's own
+	History task.History // empty is full
+	// Env is the user's environment: HOME, XDG_CONFIG_HOME, GIT_CONFIG_*,
+	// GIT_AUTHOR_NAME, GIT_AUTHOR_EMAIL and EMAIL count, nothing else.
+	Env []string
+}
+
+// Ref is one ref that a task sees.
+type Ref struct {
+	Name   string
+	Object string
+	Symref string // target of a symbolic ref, such as refs/remotes/origin/HEAD
+}
+
+// Repo is a repository as Inspect found it. Nothing was changed for it.
+type Repo struct {
+	Ref      task.SourceRef
+	Identity task.GitIdentity
+	// Objects are the object stores to mount read-only, as 0, 1, …. Empty when
+	// the task's clone is self-contained.
+	Objects []string
+	// Refs are what the task sees; Tips their distinct objects and the base.
+	Refs []Ref
+	Tips []string
+	// Pinnable reports whether refs can be written into the repository.
+	Pinnable bool
+
+	git      *git.Git
+	gitDir   string
+	format   string // "sha1" or "sha256"
+	shallow  []byte
+	excludes []byte
+	attrs    []byte
+	settings [][2]string // carried into the task's configuration
+	objects  string      // the user's object store
+}
+
+// knownExtensions are the repository format extensions that do not change what
+// this package relies on.
+var knownExtensions = map[string]bool{
+	"noop": true, "preciousobjects": true, "objectformat": true, "worktreeconfig": true, "relativeworktrees": true,
+}
+
+// Inspect finds the repository around o.Dir and decides what a task gets of
+// it. It has no effect. What cannot be used is refused here, with a hint.
+func Inspect(ctx context.Context, o Options) (*Repo, error) {
+	dir := o.Dir
+	if dir == "" {
+		dir = "."
+	}
+	l, err := discover(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Repo{gitDir: l.gitDir, format: "sha1"}
+	r.Ref = task.SourceRef{Repo: l.top, CommonDir: l.common, BaseRev: o.Base, Strategy: task.StrategyClone, History: o.History, Target: o.At}
+	if r.Ref.BaseRev == "" {
+		r.Ref.BaseRev = "HEAD"
+	}
+	switch o.History {
+	case "":
+		r.Ref.History = task.HistoryFull
+	case task.HistoryFull, task.HistoryBase, task.HistoryNone:
+	default:
+		return nil, task.Errorf(task.CodeUsage, "source.inspect", "unknown history %q", o.History).WithHint("use full, base or none")
+	}
+	if r.Ref.Target == "" {
+		r.Ref.Target = l.top
+	}
+	if !filepath.IsAbs(r.Ref.Target) || filepath.Clean(r.Ref.Target) != r.Ref.Target {
+		return nil, task.Errorf(task.CodeUsage, "source.inspect", "the path inside must be absolute and clean: %s", quote(r.Ref.Target)).
+			WithHint("write --at /some/folder")
+	}
+	if r.git, err = findGit(ctx); err != nil {
+		return nil, err
+	}
+	if r.objects, err = filepath.EvalSymlinks(filepath.Join(l.common, "objects")); err != nil {
+		return nil, broken("run `git fsck`", "the object store cannot be used: %v", err)
+	}
+
+	// Three independent questions at once.
+	var (
+		wg            sync.WaitGroup
+		conf          *config
+		refs          []Ref
+		base          string
+		e1, e2, e3    error
+		askedRevision = r.Ref.BaseRev
+	)
+	wg.Add(3)
+	go func() { defer wg.Done(); conf, e1 = readConfig(ctx, r.git, l.gitDir, o.Env) }()
+	go func() { defer wg.Done(); refs, e2 = listRefs(ctx, r.git, l.gitDir) }()
+	go func() { defer wg.Done(); base, e3 = r.resolve(ctx, askedRevision) }()
+	wg.Wait()
+	if e1 != nil || e2 != nil {
+		return nil, r.explain(ctx, e1, e2)
+	}
+	if err := r.judge(l, conf, o.Env); err != nil {
+		return nil, err
+	}
+	if e3 != nil {
+		return nil, e3
+	}
+	if err := r.setBase(base, o.Base, refs); err != nil {
+		return nil, err
+	}
+	r.chooseRefs(refs)
+	r.Identity = conf.identity(o.Env)
+	r.excludes = conf.excludes(l.common, o.Env)
+	r.attrs, _ = readLimited(filepath.Join(l.common, "info", "attributes"), 1<<20)
+	for _, k := range []string{"core.autocrlf", "core.eol"} {
+		if v, ok := conf.last[k]; ok {
+			r.settings = append(r.settings, [2]string{k, v})
+		}
+	}
+	return r, nil
+}
+
+// explain turns a git that refuses the repository into a reason.
+func (r *Repo) explain(ctx context.Context, errs ...error) error {
+	var first error
+	for _, e := range errs {
+		if e != nil && first == nil {
+			first = e
+		}
+	}
+	if git.Status(first) < 0 {
+		return first
+	}
+	out, err := r.git.Run(ctx, git.Cmd{Args: []string{"config", "-z", "--list", "-f", filepath.Join(r.Ref.CommonDir, "config")}, Max: 8 << 20})
+	if err == nil {
+		recs, _ := git.SplitZ(out)
+		c := &config{last: map[string]string{}}
+		for _, kv := range recs {
+			k, v, _ := strings.Cut(kv, "\n")
+			c.last[k] = v
+		}
+		if err := c.extensions(); err != nil {
+			return err
+		}
+	}
+	return broken("check it with `git status` and `git fsck`", "git cannot use the repository %s: %v", quote(r.Ref.Repo), first)
+}
+
+// extensions refuses repository formats that this version does not know.
+func (c *config) extensions() error {
+	for k, v := range c.last {
+		ext, ok := strings.CutPrefix(k, "extensions.")
+		switch {
+		case !ok || knownExtensions[ext]:
+		case ext == "partialclone":
+			return partial()
+		case ext == "refstorage" && strings.EqualFold(v, "files"):
+		case ext == "refstorage":
+			return unsupported("convert it with `git refs migrate --ref-format=files`, or clone it with --ref-format=files",
+				"the repository stores its refs as %s", quote(v))
+		default:
+			return unsupported("use a clone without that extension", "the repository uses the unknown format extension %s", quote(ext))
+		}
+	}
+	return nil
+}
+
+func partial() error {
+	return unsupported("fetch what is missing with `git fetch --refetch --no-filter`, or clone it without --filter",
+		"the repository is a partial clone: objects may be missing, and nothing is fetched for a task")
+}
+
+// judge decides from ownership and configuration whether the repository can be
+// used, and how.
+func (r *Repo) judge(l layout, c *config, env []string) error {
+	if err := c.extensions(); err != nil {
+		return err
+	}
+	for k, v := range c.last {
+		if strings.HasPrefix(k, "remote.") && (strings.HasSuffix(k, ".promisor") && truth(v) || strings.HasSuffix(k, ".partialclonefilter")) {
+			return partial()
+		}
+	}
+	if truth(c.last["core.bare"]) && c.local["core.bare"] && !l.linked {
+		return unsupported("make a checkout with `git worktree add`, or unset core.bare", "%s says that it is a bare repository", quote(l.common))
+	}
+	if f := c.last["extensions.objectformat"]; f != "" {
+		if f != "sha1" && f != "sha256" {
+			return unsupported("use a clone with sha1 or sha256", "the repository uses the object format %s", quote(f))
+		}
+		r.format = f
+	}
+	me := os.Geteuid()
+	foreign := false
+	for _, p := range []string{l.top, filepath.Join(l.top, ".git"), l.gitDir, l.common} {
+		if o := ownerOf(p); o != me {
+			foreign = true
+			sudo := me == 0 && o >= 0 && envValue(env, "SUDO_UID") == itoa(o)
+			if !sudo && !c.trusts(l.top, envValue(env, "HOME")) {
+				return broken("if you trust it: git config --global --add safe.directory "+quote(l.top),
+					"%s belongs to another user (uid %d)", quote(p), o)
+			}
+		}
+	}
+	r.Pinnable = !foreign && mayWrite(l.common) && mayWrite(filepath.Join(l.common, "refs"))
+	alts := alternates(r.objects)
+	for _, a := range append([]string{r.objects}, alts...) {
+		if strings.ContainsAny(a, "\n\"") {
+			return unsupported("rename that folder", "the object store's path %s contains a quote or line break", quote(a))
+		}
+	}
+	r.Ref.Shared = r.Ref.History == task.HistoryFull && r.Pinnable && len(alts) == 0
+	if r.Ref.Shared {
+		r.Objects = []string{r.objects}
+	} else if r.Ref.History == task.HistoryFull {
+		why := "refs cannot be written into the repository"
+		if r.Pinnable {
+			why = "the repository itself borrows objects from another one"
+		}
+		r.note("self-contained clone: " + why)
+	}
+	if b, err := readLimited(filepath.Join(l.common, "shallow"), 16<<20); err == nil && len(b) > 0 {
+		r.shallow = b
+		r.note("shallow repository: the task's history ends where yours does")
+	}
+	if truth(c.last["core.sparsecheckout"]) {
+		r.note("sparse checkout is not carried over: the task has every file of the base")
+	}
+	return nil
+}
+
+func (r *Repo) note(s string) { r.Ref.Notes = append(r.Ref.Notes, s) }

@@ -1,0 +1,470 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Inside says how the task's clone must look from inside.
+type Inside struct {
+	ObjectsDir string // where Repo.Objects[i] appears, as ObjectsDir/i
+	UID, GID   int    // the owner of the files as seen inside
+}
+
+// Prepared is what Prepare made.
+type Prepared struct {
+	Ref    task.SourceRef // with notes found on the way
+	Source string         // the task's checkout; mount it writable
+	Shadow string         // host-owned; never mount it
+	// Objects are the stores to mount read-only. Empty: self-contained.
+	Objects []string
+	Pins    int // refs written below refs/caisson/<id>/pin/
+}
+
+// Prepare makes the task's private clone in ws.Dir/source and the host's own
+// view of it in ws.Dir/shadow.git, and pins what the task shares. In the
+// user's repository only refs below refs/caisson/<id>/pin/ are written, before
+// anything relies on them. On error the caller removes both folders with
+// RemoveTree and the pins with Unpin.
+func Prepare(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepared, error) {
+	if in.ObjectsDir == "" || in.UID == 0 {
+		return nil, task.Errorf(task.CodeInternal, "source.prepare", "where objects appear and who owns files inside is not set")
+	}
+	p := &preparation{r: r, ws: ws, in: in, pinned: r.Pinnable && len(r.Tips) > 0, shared: r.Ref.Shared}
+	if err := p.folders(); err != nil {
+		return nil, err
+	}
+	if p.pinned {
+		ws.say("pinning the objects that the task shares")
+		if err := p.pin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.shadow(); err != nil {
+		return nil, err
+	}
+	if err := p.packs(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.repository(); err != nil {
+		return nil, err
+	}
+	// The check for a concurrent `git gc` and the checkout read the same
+	// objects; neither waits for the other.
+	var wg sync.WaitGroup
+	var checkErr error
+	cctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		if checkErr = p.connected(cctx); checkErr != nil {
+			cancel(checkErr)
+		}
+	}()
+	err := p.checkout(cctx)
+	wg.Wait()
+	if checkErr != nil {
+		return nil, checkErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.finish(); err != nil {
+		return nil, err
+	}
+	out := &Prepared{Ref: r.Ref, Source: ws.source(), Shadow: ws.shadow()}
+	out.Ref.Shared = p.shared
+	out.Ref.Notes = append(append([]string(nil), r.Ref.Notes...), p.notes...)
+	if p.shared {
+		out.Objects = r.Objects
+	}
+	if p.pinned {
+		out.Pins = len(r.Tips)
+	}
+	return out, nil
+}
+
+type preparation struct {
+	r      *Repo
+	ws     Workspace
+	in     Inside
+	pinned bool
+	shared bool
+	notes  []string
+	head   string
+}
+
+func (p *preparation) fail(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	code := task.CodeOf(err)
+	if code == task.CodeInternal {
+		code = task.CodeSource
+	}
+	return &task.Error{Code: code, Op: "source.prepare", Msg: what, Hint: task.HintOf(err), Err: err}
+}
+
+// folders makes the frames of both repositories. That neither exists yet is
+// part of the contract: a half-made one is removed first.
+func (p *preparation) folders() error {
+	for _, d := range []string{p.ws.source(), p.ws.shadow()} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return task.Errorf(task.CodeConflict, "source.prepare", "the task's source cannot be made: %v", err)
+		}
+	}
+	if err := os.Chmod(p.ws.source(), 0o755); err != nil { //nolint:gosec // the folder above is private
+		return p.fail("the task's source cannot be made", err)
+	}
+	for _, d := range []string{"objects/info", "objects/pack", "refs/heads", "refs/tags", "info"} {
+		for _, top := range []string{p.ws.source() + "/.git", p.ws.shadow()} {
+			if err := os.MkdirAll(filepath.Join(top, d), 0o755); err != nil { //nolint:gosec // see above
+				return p.fail("the task's repository cannot be made", err)
+			}
+		}
+	}
+	return nil
+}
+
+// pin holds every shared object in the user's repository by one transaction.
+func (p *preparation) pin(ctx context.Context) error {
+	err := p.pinOnce(ctx)
+	if git.Status(err) < 0 {
+		return p.fail("the objects cannot be pinned", err)
+	}
+	// A ref of the user's may name an object that is gone. The task does not
+	// get those; everything else is pinned.
+	missing, merr := p.missing(ctx)
+	if merr != nil {
+		return p.fail("the objects cannot be pinned", merr)
+	}
+	if missing[p.r.Ref.Base] {
+		return broken("run `git fsck`", "the base commit %s is not complete in the repository", p.r.Ref.Base)
+	}
+	if len(missing) > 0 {
+		var tips []string
+		for _, t := range p.r.Tips {
+			if !missing[t] {
+				tips = append(tips, t)
+			}
+		}
+		var refs []Ref
+		for _, ref := range p.r.Refs {
+			if missing[ref.Object] {
+				p.notes = append(p.notes, "left out, its object is missing: "+ref.Name)
+				continue
+			}
+			refs = append(refs, ref)
+		}
+		p.r.Tips, p.r.Refs = tips, refs
+		if err = p.pinOnce(ctx); err == nil {
+			return nil
+		}
+	}
+	// Refs cannot be written after all (read-only file system, a lock that
+	// stays, no space): nothing is shared then.
+	p.pinned, p.shared = false, false
+	p.notes = append(p.notes, "self-contained clone: refs cannot be written into the repository: "+err.Error())
+	return nil
+}
+
+func (p *preparation) pinOnce(ctx context.Context) error {
+	var b strings.Builder
+	b.WriteString("start\n")
+	for i, t := range p.r.Tips {
+		fmt.Fprintf(&b, "update %spin/%d %s\n", refPrefix(p.ws.Task), i, t)
+	}
+	b.WriteString("prepare\ncommit\n")
+	_, err := p.r.git.Run(ctx, git.Cmd{GitDir: p.r.Ref.CommonDir, Args: []string{"update-ref", "--no-deref", "--stdin"}, Stdin: strings.NewReader(b.String())})
+	return err
+}
+
+// missing asks which tips are not in the object store.
+func (p *preparation) missing(ctx context.Context) (map[string]bool, error) {
+	out, err := p.r.git.Run(ctx, git.Cmd{
+		GitDir: p.r.Ref.CommonDir, Args: []string{"cat-file", "--batch-check=%(objecttype)"},
+		Stdin: strings.NewReader(strings.Join(p.r.Tips, "\n") + "\n"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := map[string]bool{}
+	for _, line := range strings.Split(string(out), "\n") {
+		if oid, ok := strings.CutSuffix(line, " missing"); ok {
+			m[oid] = true
+		}
+	}
+	return m, nil
+}
+
+// shadow writes the host-owned repository.
+func (p *preparation) shadow() error {
+	var refs strings.Builder
+	refs.WriteString("# pack-refs with: sorted \n")
+	for i, t := range p.r.Tips {
+		fmt.Fprintf(&refs, "%s refs/tips/%08d\n", t, i)
+	}
+	files := map[string]string{
+		"HEAD":                    "ref: refs/heads/none\n",
+		"config":                  p.config(true),
+		"packed-refs":             refs.String(),
+		"info/exclude":            string(p.r.excludes),
+		"info/attributes":         string(p.r.attrs),
+		"objects/info/alternates": p.r.objects + "\n",
+	}
+	if len(p.r.shallow) > 0 {
+		files["shallow"] = string(p.r.shallow)
+	}
+	return p.write(p.ws.shadow(), files)
+}
+
+func (p *preparation) write(top string, files map[string]string) error {
+	for name, text := range files {
+		path := filepath.Join(top, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // below the private task folder
+		if err == nil {
+			err = os.WriteFile(path, []byte(text), 0o644) //nolint:gosec // see above
+		}
+		if err != nil {
+			return p.fail("the task's repository cannot be written", err)
+		}
+	}
+	return nil
+}
+
+// packs makes the clone self-contained where objects are not shared.
+func (p *preparation) packs(ctx context.Context) error {
+	if p.shared || len(p.r.Tips) == 0 {
+		return nil
+	}
+	p.ws.say("copying objects")
+	dir := p.ws.source() + "/.git/objects/pack"
+	var want strings.Builder
+	if p.r.Ref.History == task.HistoryNone {
+		// The base keeps its own name, and git inside sees it as a shallow
+		// clone's only commit: parents are named but not there.
+		want.WriteString("--shallow " + p.r.Ref.Base + "\n")
+	}
+	want.WriteString(strings.Join(p.r.Tips, "\n") + "\n")
+	_, err := p.r.git.Run(ctx, git.Cmd{
+		GitDir: p.ws.shadow(), Stdin: strings.NewReader(want.String()), Progress: p.ws.Progress,
+		Args: []string{"pack-objects", "--revs", "--delta-base-offset", "--progress", dir + "/pack"},
+	})
+	if err != nil {
+		return p.fail("the objects cannot be copied", err)
+	}
+	if p.pinned {
+		return nil
+	}
+	// The user's store may lose what is not pinned, so the host's view gets a
+	// copy of its own. Never a hard link: the task can write to its pack.
+	packs, err := os.ReadDir(dir)
+	if err != nil {
+		return p.fail("the objects cannot be copied", err)
+	}
+	for _, f := range packs {
+		if err := copyFile(filepath.Join(dir, f.Name()), filepath.Join(p.ws.shadow(), "objects/pack", f.Name()), 0o444); err != nil {
+			return p.fail("the objects cannot be copied", err)
+		}
+	}
+	if p.r.Ref.History == task.HistoryNone {
+		if err := os.WriteFile(p.ws.shadow()+"/shallow", []byte(p.r.Ref.Base+"\n"), 0o644); err != nil { //nolint:gosec // private folder
+			return p.fail("the objects cannot be copied", err)
+		}
+	}
+	return p.fail("the objects cannot be copied", os.Remove(p.ws.shadow()+"/objects/info/alternates"))
+}
+
+// copyFile copies by reflink where the file system can.
+func copyFile(from, to string, mode os.FileMode) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	if cerr := dst.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// repository writes the task's own git directory.
+func (p *preparation) repository() error {
+	r := p.r
+	switch {
+	case r.Ref.Branch != "":
+		p.head = "ref: refs/heads/" + r.Ref.Branch + "\n"
+	default:
+		p.head = r.Ref.Base + "\n"
+	}
+	files := map[string]string{
+		"HEAD":            p.head,
+		"config":          p.config(false),
+		"description":     "the private clone of a caisson task\n",
+		"info/exclude":    string(r.excludes),
+		"info/attributes": string(r.attrs),
+	}
+	var packed strings.Builder
+	packed.WriteString("# pack-refs with: sorted \n")
+	for _, ref := range r.Refs {
+		if ref.Symref != "" {
+			if git.ValidRef(ref.Symref) {
+				files[ref.Name] = "ref: " + ref.Symref + "\n"
+			}
+			continue
+		}
+		fmt.Fprintf(&packed, "%s %s\n", ref.Object, ref.Name)
+	}
+	files["packed-refs"] = packed.String()
+	switch {
+	case r.Ref.History == task.HistoryNone && r.Ref.Base != "":
+		files["shallow"] = r.Ref.Base + "\n"
+	case len(r.shallow) > 0:
+		files["shallow"] = string(r.shallow)
+	}
+	if p.shared {
+		var alt strings.Builder
+		for i := range r.Objects {
+			fmt.Fprintf(&alt, "%s/%d\n", p.in.ObjectsDir, i)
+		}
+		files["objects/info/alternates"] = alt.String()
+	}
+	return p.write(p.ws.source()+"/.git", files)
+}
+
+// config renders the configuration of one of the two repositories.
+func (p *preparation) config(bare bool) string {
+	var b strings.Builder
+	version := 0
+	if p.r.format != "sha1" {
+		version = 1
+	}
+	fmt.Fprintf(&b, "[core]\n\trepositoryformatversion = %d\n\tfilemode = true\n\tbare = %t\n\tlogallrefupdates = %t\n", version, bare, !bare)
+	for _, kv := range p.r.settings {
+		fmt.Fprintf(&b, "\t%s = %s\n", strings.TrimPrefix(kv[0], "core."), configValue(kv[1]))
+	}
+	if version == 1 {
+		fmt.Fprintf(&b, "[extensions]\n\tobjectformat = %s\n", p.r.format)
+	}
+	if !bare {
+		fmt.Fprintf(&b, "[user]\n\tname = %s\n\temail = %s\n", configValue(p.r.Identity.Name), configValue(p.r.Identity.Email))
+	}
+	return b.String()
+}
+
+// configValue quotes a value for a configuration file.
+func configValue(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\x00", "").Replace(s) + `"`
+}
+
+// connected makes sure that a `git gc` between looking and pinning took
+// nothing: what hangs on a live ref is safe by that ref, all else is walked.
+func (p *preparation) connected(ctx context.Context) error {
+	if !p.pinned {
+		return nil
+	}
+	_, err := p.r.git.Run(ctx, git.Cmd{
+		GitDir: p.r.Ref.CommonDir, Stdin: strings.NewReader(strings.Join(p.r.Tips, "\n") + "\n"), Stdout: io.Discard,
+		Args: []string{"rev-list", "--objects", "--quiet", "--ignore-missing", "--stdin", "--not", "--branches", "--tags", "--remotes"},
+	})
+	if git.Status(err) > 0 {
+		return task.Errorf(task.CodeSource, "source.prepare", "objects of the base are missing or were just removed from the repository: %v", err).
+			WithHint("run `git fsck`, then try again")
+	}
+	return err
+}
+
+// checkout writes the files. The git directory is ours, so no filter, hook or
+// attribute driver exists that could run.
+func (p *preparation) checkout(ctx context.Context) error {
+	if p.r.Ref.Base == "" {
+		return nil
+	}
+	p.ws.say("checking files out")
+	_, err := p.r.git.Run(ctx, git.Cmd{
+		GitDir: p.ws.source() + "/.git", WorkTree: p.ws.source(), Progress: p.ws.Progress,
+		Env:    []string{"GIT_OBJECT_DIRECTORY=" + p.ws.shadow() + "/objects"},
+		Config: []string{"index.version=2", "checkout.workers=0"},
+		Args:   []string{"read-tree", "--reset", "-u", "-v", p.r.Ref.Base},
+	})
+	return p.fail("the base cannot be checked out", err)
+}
+
+// finish records the stat cache and everything later calls need.
+func (p *preparation) finish() error {
+	var raw []byte
+	var entries []indexEntry
+	var err error
+	if p.r.Ref.Base != "" {
+		path := p.ws.source() + "/.git/index"
+		if raw, err = os.ReadFile(path); err != nil {
+			return p.fail("the index cannot be read", err)
+		}
+		if entries, err = parseIndex(raw, p.r.format); err != nil {
+			return err
+		}
+		if err := os.WriteFile(p.ws.shadow()+"/"+baseIndex, raw, 0o600); err != nil {
+			return p.fail("the index cannot be copied", err)
+		}
+		own := ownIndex(raw, entries, p.r.format, uint32(p.in.UID), uint32(p.in.GID)) //nolint:gosec // ids
+		if err := os.WriteFile(path, own, 0o644); err != nil {                        //nolint:gosec // the task's own
+			return p.fail("the index cannot be written", err)
+		}
+	}
+	p.look(entries)
+	// The clock of the file system that holds the files, not of the process.
+	mark, err := os.Stat(p.ws.source() + "/.git/HEAD")
+	if len(entries) > 0 && err == nil {
+		mark, err = os.Stat(p.ws.source() + "/.git/index")
+	}
+	if err != nil {
+		return p.fail("the time cannot be read", err)
+	}
+	s := state{
+		Version: 1, Task: p.ws.Task, Repo: p.r.Ref.Repo, CommonDir: p.r.Ref.CommonDir, Format: p.r.format,
+		Base: p.r.Ref.Base, Branch: p.r.Ref.Branch, History: p.r.Ref.History, Pinned: p.pinned, Tips: p.r.Tips, Refs: p.r.Refs,
+		Head: p.head, Identity: p.r.Identity, CutoffS: mark.ModTime().Unix(), CutoffN: uint32(mark.ModTime().Nanosecond()), //nolint:gosec // below 1e9
+	}
+	b, err := json.Marshal(&s)
+	if err != nil {
+		return p.fail("the record cannot be written", err)
+	}
+	return p.fail("the record cannot be written", writeFile(p.ws.shadow()+"/"+stateFile, b, 0o600))
+}
+
+// look adds notes about what the files alone do not give.
+func (p *preparation) look(entries []indexEntry) {
+	links, lfs := 0, false
+	for _, e := range entries {
+		switch {
+		case e.mode == gitlink:
+			links++
+		case !lfs && e.mode != 0o120000 && filepath.Base(e.path) == ".gitattributes":
+			// Nothing has run in the tree yet, but the tree may hold links.
+			if b, err := readBelow(p.ws.source(), e.path, 1<<20); err == nil && strings.Contains(string(b), "filter=lfs") {
+				lfs = true
+			}
+		}
+	}
+	if links > 0 {
+		p.notes = append(p.notes, fmt.Sprintf("%d submodule folders are empty: submodules are not fetched", links))
+	}
+	if lfs {
+		p.notes = append(p.notes, "Git LFS files are pointers: their content is not fetched")
+	}
+}

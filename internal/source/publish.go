@@ -1,0 +1,170 @@
+package source
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// PublishSnapshot puts a snapshot at refs/caisson/<id>/worktree of the user's
+// repository, or into a kept bundle where that cannot be written.
+func PublishSnapshot(ctx context.Context, ws Workspace, snap *Snapshot) ([]task.ResultRef, error) {
+	if !snap.Changed {
+		return nil, nil
+	}
+	s, err := ws.loadState()
+	if err != nil {
+		return nil, err
+	}
+	g, err := findGit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return ws.publish(ctx, g, s, []result{{kind: "worktree", name: "worktree", object: snap.Commit}})
+}
+
+// publish brings objects and refs from the shadow into the user's repository.
+func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []result) ([]task.ResultRef, error) {
+	if !s.Pinned && !canPublish(s) {
+		return ws.keepBundle(ctx, g, s, rs)
+	}
+	pack, err := os.CreateTemp(ws.shadow(), "out-")
+	if err != nil {
+		return nil, task.Errorf(task.CodeStateStore, "source.publish", "the pack cannot be made: %v", err)
+	}
+	defer os.Remove(pack.Name())
+	defer pack.Close()
+	var want strings.Builder
+	for _, r := range rs {
+		want.WriteString(r.object + "\n")
+	}
+	if len(s.Tips) > 0 {
+		want.WriteString("--not\n" + strings.Join(s.Tips, "\n") + "\n")
+	}
+	cmd := ws.shadowCmd("pack-objects", "--revs", "--stdout", "--delta-base-offset", "-q")
+	cmd.Stdin, cmd.Stdout = strings.NewReader(want.String()), pack
+	if _, err := g.Run(ctx, cmd); err != nil {
+		return nil, task.Errorf(task.CodeSource, "source.publish", "the task's commits cannot be packed: %v", err)
+	}
+	var head [12]byte
+	if _, err := pack.ReadAt(head[:], 0); err != nil {
+		return nil, task.Errorf(task.CodeStateStore, "source.publish", "the pack cannot be read: %v", err)
+	}
+	if binary.BigEndian.Uint32(head[8:]) > 0 {
+		if _, err := pack.Seek(0, 0); err != nil {
+			return nil, task.Errorf(task.CodeStateStore, "source.publish", "the pack cannot be read: %v", err)
+		}
+		// .keep holds the objects against a concurrent `git gc --prune=now`
+		// until a ref does.
+		out, err := g.Run(ctx, git.Cmd{
+			GitDir: s.CommonDir, Stdin: pack,
+			Args: []string{"index-pack", "--stdin", "--strict", "--keep=caisson " + string(ws.Task)},
+		})
+		if err != nil {
+			return nil, task.Errorf(task.CodeBadResult, "source.publish", "the task's commits cannot be stored in %s: %v", quote(s.CommonDir), err).
+				WithHint("the task's files are still there")
+		}
+		if _, hash, ok := strings.Cut(strings.TrimSpace(string(out)), "\t"); ok && git.IsOID(hash) {
+			defer os.Remove(filepath.Join(s.CommonDir, "objects", "pack", "pack-"+hash+".keep"))
+		}
+	}
+	var tx strings.Builder
+	tx.WriteString("start\n")
+	for _, r := range rs {
+		fmt.Fprintf(&tx, "update %s%s %s\n", refPrefix(ws.Task), r.name, r.object)
+	}
+	tx.WriteString("prepare\ncommit\n")
+	_, err = g.Run(ctx, git.Cmd{GitDir: s.CommonDir, Stdin: strings.NewReader(tx.String()), Args: []string{"update-ref", "--no-deref", "--stdin"}})
+	if err != nil {
+		return nil, task.Errorf(task.CodeSource, "source.publish", "the task's results cannot be recorded in %s: %v", quote(s.CommonDir), err)
+	}
+	out := make([]task.ResultRef, len(rs))
+	for i, r := range rs {
+		out[i] = task.ResultRef{Kind: r.kind, Name: refPrefix(ws.Task) + r.name, Object: r.object, Count: ws.count(ctx, g, r, i)}
+	}
+	return out, nil
+}
+
+// canPublish reports whether refs can be written after all: a repository
+// without a commit had nothing to pin.
+func canPublish(s *state) bool {
+	return len(s.Tips) == 0 && ownerOf(s.CommonDir) == os.Geteuid() && mayWrite(s.CommonDir) && mayWrite(filepath.Join(s.CommonDir, "refs"))
+}
+
+// count counts the commits of a result, for the first few.
+func (ws Workspace) count(ctx context.Context, g *git.Git, r result, i int) int {
+	if i >= 16 {
+		return 0
+	}
+	out, err := g.Run(ctx, ws.shadowCmd("rev-list", "--count", "--end-of-options", r.object, "--not", "--all"))
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(string(out)))
+	return n
+}
+
+// keepBundle writes results to a bundle file in the task's kept folder.
+func (ws Workspace) keepBundle(ctx context.Context, g *git.Git, s *state, rs []result) ([]task.ResultRef, error) {
+	fail := func(err error) ([]task.ResultRef, error) {
+		return nil, task.Errorf(task.CodeSource, "source.publish", "the task's results cannot be kept as a bundle: %v", err)
+	}
+	if err := os.MkdirAll(ws.kept(), 0o700); err != nil {
+		return fail(err)
+	}
+	var tx strings.Builder
+	for _, r := range rs {
+		fmt.Fprintf(&tx, "update %s%s %s\n", refPrefix(ws.Task), r.name, r.object)
+	}
+	cmd := ws.shadowCmd("update-ref", "--no-deref", "--stdin")
+	cmd.Stdin = strings.NewReader(tx.String())
+	if _, err := g.Run(ctx, cmd); err != nil {
+		return fail(err)
+	}
+	path := filepath.Join(ws.kept(), "work.bundle")
+	args := []string{"bundle", "create", "--quiet", path + ".new", "--glob=" + refPrefix(ws.Task) + "*", "--not", "--glob=refs/tips/*"}
+	if _, err := g.Run(ctx, ws.shadowCmd(args...)); err != nil {
+		return fail(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fail(err)
+	}
+	return []task.ResultRef{{Kind: "bundle", Name: path, Count: len(rs)}}, nil
+}
+
+// Unpin removes what Prepare pinned for a task, and nothing else: results
+// stay. It can be repeated, and does nothing where nothing is pinned.
+func Unpin(ctx context.Context, commonDir string, id task.ID) error {
+	if _, ok := task.ParseID(string(id)); !ok {
+		return task.Errorf(task.CodeInternal, "source.unpin", "not a task id: %q", id)
+	}
+	if !exists(filepath.Join(commonDir, "objects")) {
+		return nil // the whole repository is gone
+	}
+	g, err := findGit(ctx)
+	if err != nil {
+		return err
+	}
+	refs, err := listRefs(ctx, g, commonDir, refPrefix(id)+"pin/")
+	if err != nil || len(refs) == 0 {
+		return err
+	}
+	var tx strings.Builder
+	tx.WriteString("start\n")
+	for _, r := range refs {
+		fmt.Fprintf(&tx, "delete %s %s\n", r.Name, r.Object)
+	}
+	tx.WriteString("prepare\ncommit\n")
+	_, err = g.Run(ctx, git.Cmd{GitDir: commonDir, Stdin: strings.NewReader(tx.String()), Args: []string{"update-ref", "--no-deref", "--stdin"}})
+	if err != nil {
+		return task.Errorf(task.CodeStuck, "source.unpin", "the pins of %s cannot be removed: %v", id, err)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/source/tree"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// maxStaged bounds how much changed content one look at a task copies, in
+// bytes.
+const maxStaged = 16 << 30
+
+// stage is a host-owned folder that holds copies of what a task changed, for
+// git to read in place of the task's own files.
+type stage struct {
+	path    string
+	root    *os.Root
+	ignores map[string]bool
+	put0    map[string]bool
+	left    int64
+}
+
+// newStage makes an empty staging folder. The caller removes it.
+func (ws Workspace) newStage() (*stage, error) {
+	p, err := os.MkdirTemp(ws.shadow(), "stage-")
+	if err != nil {
+		return nil, task.Errorf(task.CodeStateStore, "source.stage", "the staging folder cannot be made: %v", err)
+	}
+	r, err := os.OpenRoot(p)
+	if err != nil {
+		return nil, task.Errorf(task.CodeStateStore, "source.stage", "the staging folder cannot be opened: %v", err)
+	}
+	return &stage{path: p, root: r, ignores: map[string]bool{}, put0: map[string]bool{}, left: maxStaged}, nil
+}
+
+// remove deletes the staging folder.
+func (st *stage) remove(ctx context.Context) {
+	st.root.Close()
+	_ = tree.Remove(context.WithoutCancel(ctx), st.path, path.Base(st.path)+".gone")
+}
+
+func (st *stage) fail(p string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return task.Errorf(task.CodeStateStore, "source.stage", "a copy of %s cannot be made: %v", quote(p), err)
+}
+
+func (st *stage) has(p string) bool { return st.put0[p] }
+
+func (st *stage) mkdir(p string) error { return st.fail(p, st.root.MkdirAll(p, 0o700)) }
+
+func (st *stage) parents(p string) error {
+	if d := path.Dir(p); d != "." {
+		return st.root.MkdirAll(d, 0o700)
+	}
+	return nil
+}
+
+// put writes a copy. A second one of the same path replaces the first.
+func (st *stage) put(p string, r io.Reader, mode os.FileMode) error {
+	if err := st.parents(p); err != nil {
+		return st.fail(p, err)
+	}
+	f, err := st.root.OpenFile(p, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return st.fail(p, err)
+	}
+	n, err := io.Copy(f, io.LimitReader(r, st.left+1))
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if st.left -= n; st.left < 0 {
+		return task.Errorf(task.CodeLimit, "source.stage", "the task changed more than %d GiB of files", maxStaged>>30).
+			WithHint("remove or ignore large files inside")
+	}
+	st.put0[p] = true
+	return st.fail(p, err)
+}
+
+// link writes a copy of a symbolic link. Nothing ever follows it.
+func (st *stage) link(p, target string) error {
+	if err := st.parents(p); err != nil {
+		return st.fail(p, err)
+	}
+	err := st.root.Symlink(target, p)
+	if errors.Is(err, fs.ErrExist) {
+		if err = st.root.Remove(p); err == nil {
+			err = st.root.Symlink(target, p)
+		}
+	}
+	st.put0[p] = true
+	return st.fail(p, err)
+}
+
+// treeOf makes the tree that the task's files are now and returns its name.
+func (ws Workspace) treeOf(ctx context.Context, g *git.Git, s *state, st *stage, f *found) (string, error) {
+	if len(f.changed)+len(f.deleted)+len(f.untracked) == 0 {
+		return "", nil // the base's own
+	}
+	index := st.path + ".index"
+	defer os.Remove(index)
+	if s.Base != "" {
+		if err := copyFile(ws.shadow()+"/"+baseIndex, index, 0o600); err != nil {
+			return "", st.fail("the index", err)
+		}
+	}
+	run := func(stdin string, config []string, args ...string) ([]byte, error) {
+		cmd := ws.shadowCmd(args...)
+		cmd.WorkTree, cmd.Stdin = st.path, strings.NewReader(stdin)
+		cmd.Env = []string{"GIT_INDEX_FILE=" + index}
+		cmd.Config = append([]string{"core.bare=false", "index.version=2", "core.safecrlf=false", "core.bigFileThreshold=64m"}, config...)
+		return g.Run(ctx, cmd)
+	}
+	if len(f.deleted) > 0 {
+		if _, err := run(joinZ(f.deleted), nil, "update-index", "-z", "--force-remove", "--stdin"); err != nil {
+			return "", task.Errorf(task.CodeSource, "source.snapshot", "the deleted files cannot be recorded: %v", err)
+		}
+	}
+	if paths := append(append([]string(nil), f.changed...), f.untracked...); len(paths) > 0 {
+		add := []string{"update-index", "--add", "--replace", "-z", "--stdin"}
+		_, err := run(joinZ(paths), nil, add...)
+		if git.Status(err) > 0 {
+			// Attributes chosen inside can make a conversion fail, for example
+			// an encoding that the content is not in. The bytes count then.
+			if err = ws.rawAttributes(func() error {
+				_, err := run(joinZ(paths), nil, add...)
+				return err
+			}); err != nil {
+				return "", task.Errorf(task.CodeSource, "source.snapshot", "the changed files cannot be recorded: %v", err)
+			}
+		} else if err != nil {
+			return "", err
+		}
+	}
+	out, err := run("", nil, "write-tree")
+	if err != nil {
+		return "", task.Errorf(task.CodeSource, "source.snapshot", "the tree cannot be written: %v", err)
+	}
+	oid := strings.TrimSpace(string(out))
+	if !git.IsOID(oid) {
+		return "", task.Errorf(task.CodeInternal, "source.snapshot", "git write-tree answered %q", oid)
+	}
+	return oid, nil
+}
+
+// rawAttributes runs do with every conversion switched off.
+func (ws Workspace) rawAttributes(do func() error) error {
+	p := ws.shadow() + "/info/attributes"
+	before, err := os.ReadFile(p)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(p, []byte("* -text -eol -ident -working-tree-encoding -filter\n"), 0o600); err != nil {
+		return err
+	}
+	defer func() { _ = os.WriteFile(p, before, 0o600) }()
+	return do()
+}
+
+func joinZ(paths []string) string {
+	if len(paths) == 0 {
+		return ""
+	}
+	return strings.Join(paths, "\x00") + "\x00"
+}

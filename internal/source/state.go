@@ -1,0 +1,103 @@
+package source
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// state is what Prepare leaves in the shadow repository for every later call.
+// No boundary can reach it.
+type state struct {
+	Version   int              `json:"version"`
+	Task      task.ID          `json:"task"`
+	Repo      string           `json:"repo"`
+	CommonDir string           `json:"common_dir"`
+	Format    string           `json:"object_format"`
+	Base      string           `json:"base"`
+	Branch    string           `json:"branch"`
+	History   task.History     `json:"history"`
+	Pinned    bool             `json:"pinned"`
+	Tips      []string         `json:"tips"`
+	Refs      []Ref            `json:"refs"`
+	Head      string           `json:"head"` // content of the task's HEAD
+	Identity  task.GitIdentity `json:"identity"`
+	// Entries of the tree with a changing time at or after this moment count
+	// as changed; it is read from the file system's own clock.
+	CutoffS int64  `json:"cutoff_s"`
+	CutoffN uint32 `json:"cutoff_ns"`
+}
+
+const (
+	stateFile = "caisson.json"
+	baseIndex = "base.index"
+)
+
+// loadState reads what Prepare left.
+func (ws Workspace) loadState() (*state, error) {
+	b, err := os.ReadFile(filepath.Join(ws.shadow(), stateFile))
+	if err != nil {
+		return nil, task.Errorf(task.CodeSource, "source.state", "the source of %s was not prepared: %v", ws.Task, err)
+	}
+	var s state
+	if err := json.Unmarshal(b, &s); err != nil || s.Version != 1 || s.Task != ws.Task {
+		return nil, task.Errorf(task.CodeSource, "source.state", "the record of the source of %s cannot be read", ws.Task)
+	}
+	return &s, nil
+}
+
+// emptyTree returns the name of the tree without entries.
+func (s *state) emptyTree() string {
+	if s.Format == "sha256" {
+		return "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"
+	}
+	return "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+}
+
+// baseTree names what changes are compared with.
+func (s *state) baseTree() string {
+	if s.Base == "" {
+		return s.emptyTree()
+	}
+	return s.Base + "^{tree}"
+}
+
+// shadowCmd is a call on the shadow repository.
+func (ws Workspace) shadowCmd(args ...string) git.Cmd {
+	return git.Cmd{GitDir: ws.shadow(), Args: args}
+}
+
+// writeFile writes a new file, or replaces one, durably.
+func writeFile(path string, b []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	tmp := f.Name()
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
