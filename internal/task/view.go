@@ -74,6 +74,12 @@ type View struct {
 	NotIsolated []string    `json:"not_isolated,omitempty"`
 	Problem     string      `json:"problem,omitempty"` // why blocked or stuck
 	TaskDir     string      `json:"task_dir,omitempty"`
+	// What a later process needs to end the task as this one would.
+	Ran      bool     `json:"ran"`               // commands may have run: there may be work to rescue
+	Keep     Keep     `json:"keep"`              // what is kept when it ends
+	Rootfs   string   `json:"rootfs,omitempty"`  // own root folder
+	Objects  []string `json:"objects,omitempty"` // object stores shared read-only
+	Identity Identity `json:"identity"`          // who it belongs to
 }
 
 // ProcessRef identifies a process beyond its pid, which the kernel reuses.
