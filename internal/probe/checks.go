@@ -70,7 +70,7 @@ var standard = []Check{
 	{ID: "fs.agentsroot", Axis: task.FS, Level: 2, Text: "the same through /proc/self/root", targets: agents},
 
 	// Process.
-	{ID: "ns.pid", Axis: task.PRC, Level: 2, Text: "process ids of its own"},
+	{ID: "ns.pid", Axis: task.PRC, Level: 1, Text: "process ids of its own"},
 	{ID: "ns.ipc", Axis: task.PRC, Level: 2, Text: "System V IPC and message queues of its own"},
 	{ID: "ns.uts", Axis: task.PRC, Level: 2, Text: "host name of its own"},
 	{ID: "ns.mnt", Axis: task.FS, Level: 1, Text: "mount table of its own"},

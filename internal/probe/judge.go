@@ -110,6 +110,9 @@ func (t *axisTally) level(top int) (int, string) {
 	if t == nil || t.attempted == 0 {
 		return 0, "nothing was attempted"
 	}
+	if t.proved == 0 {
+		return 0, "no attempt was refused, the first: " + t.why
+	}
 	text := fmt.Sprintf("%d of %d attempts refused", t.proved, t.attempted)
 	if t.lowest == 0 {
 		return top, text
