@@ -11,11 +11,11 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-// KeepRest moves what no commit can hold out of the task's files into
+// KeepIgnored moves what no commit can hold out of the task's files into
 // ws.Dir/kept/files, by rename: ignored files and folders, the .git of
 // repositories inside the tree, and files with names that git reserves.
 // FIFOs, sockets and devices hold nothing and are left.
-func KeepRest(ctx context.Context, ws Workspace) ([]task.ResultRef, error) {
+func KeepIgnored(ctx context.Context, ws Workspace) ([]task.ResultRef, error) {
 	v, err := ws.look(ctx)
 	if err != nil {
 		return nil, err

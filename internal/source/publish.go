@@ -103,7 +103,7 @@ func (ws Workspace) count(ctx context.Context, g *git.Git, r result, i int) int 
 	if i >= 16 {
 		return 0
 	}
-	out, err := g.Run(ctx, ws.shadowCmd("rev-list", "--count", "--end-of-options", r.object, "--not", "--all"))
+	out, err := g.Run(ctx, ws.shadowCmd("rev-list", "--count", r.object, "--not", "--all"))
 	if err != nil {
 		return 0
 	}

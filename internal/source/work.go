@@ -201,7 +201,9 @@ func (ws Workspace) changes(ctx context.Context, g *git.Git, s *state, tree stri
 
 // parseRaw reads `git diff-tree -z --raw`.
 func parseRaw(out []byte) ([]task.Change, error) {
-	bad := func() error { return task.Errorf(task.CodeInternal, "source.changes", "git's change list cannot be read") }
+	bad := func() error {
+		return task.Errorf(task.CodeInternal, "source.changes", "git's change list cannot be read")
+	}
 	f, ok := git.SplitZ(out)
 	if !ok {
 		return nil, bad()
