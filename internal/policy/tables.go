@@ -49,7 +49,7 @@ func shared(in *Input, a task.Axis, have int) []string {
 }
 
 // maxInstances bounds a list of things within reach; the rest is counted.
-const maxInstances = 20
+const maxInstances = 200
 
 // blast lists instances, not adjectives, where the caller knows any.
 func blast(in *Input, a task.Axis, have int) []string {
@@ -107,7 +107,7 @@ func options(in *Input, a task.Axis, need int) []string {
 func acceptable(in *Input, a task.Axis, have int) []string {
 	operator := []string{"operator (a standing acceptance with an expiry)"}
 	user := []string{"user (interactive)", "operator"}
-	delegated := []string{"user, where the operator delegated it", "operator"}
+	delegated := []string{"user (where the operator delegated it)", "operator"}
 	switch a {
 	case task.SRC, task.RES, task.VER, task.EVD:
 		return user
@@ -165,7 +165,7 @@ func notIsolated(in *Input, eff task.Vector) []string {
 			}
 		}
 	}
-	for _, g := range in.Grants {
+	for _, g := range sortedGrants(in.Grants) {
 		switch g.Kind {
 		case "ro":
 			add("granted to read: %s", g.Value)
@@ -179,7 +179,7 @@ func notIsolated(in *Input, eff task.Vector) []string {
 			add("granted: %s %s", g.Kind, g.Value)
 		}
 	}
-	for _, f := range in.Findings {
+	for _, f := range sortedFindings(in.Findings) {
 		add("finding %s: %s", f.ID, f.Text)
 	}
 	add("other tasks' changes: tasks that pass one by one do not prove that their results work together")
