@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -121,6 +122,18 @@ type Instance interface {
 	// Destroy ends every process inside and removes what was made. nil means
 	// confirmed gone. It is idempotent.
 	Destroy(ctx context.Context) error
+}
+
+// PTYOpener is an Instance that can open terminals in the boundary's own
+// devpts, so that the master never was inside. The caller closes both files.
+type PTYOpener interface {
+	OpenPTY(rows, cols uint16) (master, slave *os.File, err error)
+}
+
+// Qualified is an Instance that knows findings which only came up while it was
+// made. They lower the levels as those of Capabilities do.
+type Qualified interface {
+	Findings() []task.Finding
 }
 
 // Observation is what the host itself measured, never what the inside said.

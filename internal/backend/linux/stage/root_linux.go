@@ -222,6 +222,8 @@ func (b *builder) run(s Step, src int) error {
 		return b.mount(s)
 	case "mask":
 		return b.mask(s)
+	case "over":
+		return b.over(s)
 	case "rotree":
 		return b.readOnlyTree(s)
 	case "readonly":
@@ -313,6 +315,20 @@ func (b *builder) mask(s Step) error {
 		return fail(b.step, op, err)
 	}
 	return fail(b.step, op, move(src, t))
+}
+
+// over covers a file with a generated one that lies elsewhere below the root.
+func (b *builder) over(s Step) error {
+	src, err := b.clone(s.Source, 0)
+	if err != nil {
+		return fail(b.step, "open "+s.Source, err)
+	}
+	defer unix.Close(src)
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	if err := setAttr(src, "", unix.AT_EMPTY_PATH, attr); err != nil {
+		return fail(b.step, "mount "+s.Target, err)
+	}
+	return b.attach(src, s.Target)
 }
 
 // readOnlyTree makes what is below a folder of a mount read-only by binding it

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -97,17 +98,34 @@ func SealWorker(p *Plan) error {
 }
 
 // joinKeyring leaves the session keyring that every thread inherited: keyrings
-// follow credentials, not namespaces. It is named so that all threads join the
-// same one; the name is private to this user namespace.
+// follow credentials, not namespaces. All threads join one ring by its name,
+// which is private to this user namespace; it is made beforehand because each
+// join of a name that cannot be found makes another ring.
 func joinKeyring(p *Plan) error {
-	name, err := unix.BytePtrFromString("caisson." + string(p.Task))
+	kind, desc := "keyring", "caisson."+string(p.Task)
+	k, err := unix.BytePtrFromString(kind)
 	if err != nil {
 		return err
 	}
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, uintptr(unsafe.Pointer(name)), 0)
-	if errno == unix.ENOSYS { // a kernel without keyrings has nothing to leak
-		return nil
+	d, err := unix.BytePtrFromString(desc)
+	if err != nil {
+		return err
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread := unix.KEY_SPEC_THREAD_KEYRING
+	ring, _, errno := unix.Syscall6(unix.SYS_ADD_KEY, uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(d)), 0, 0, uintptr(thread), 0)
+	if errno == unix.ENOSYS {
+		return nil // a kernel without keyrings has nothing to leak
+	}
+	if errno != 0 {
+		return errno
+	}
+	const searchable = 0x3f3f0000 // possessor and user: everything
+	if _, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_SETPERM, ring, searchable); errno != 0 {
+		return errno
+	}
+	_, _, errno = syscall.AllThreadsSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, uintptr(unsafe.Pointer(d)), 0)
 	return errnoErr(errno)
 }
 

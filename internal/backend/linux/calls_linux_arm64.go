@@ -1,0 +1,11 @@
+package linux
+
+import "golang.org/x/sys/unix"
+
+const (
+	auditArch = unix.AUDIT_ARCH_AARCH64
+	x32Bit    = 0
+)
+
+// allowedArch are calls under names that only this architecture has.
+var allowedArch = []int{unix.SYS_NEWFSTATAT, unix.SYS_RENAMEAT}

@@ -1,0 +1,294 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/linux/stage"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// setupTimeout bounds each message of the set-up dialogue.
+const setupTimeout = 20 * time.Second
+
+// destroyTimeout bounds a removal whose caller set no deadline.
+const destroyTimeout = 10 * time.Second
+
+// Driver makes boundaries on this kernel. Its methods may be called at once.
+type Driver struct {
+	cfg    Config
+	launch launcher
+	roots  cgroupRoots
+}
+
+// New returns the driver. It looks at nothing yet.
+func New(cfg Config) backend.Driver {
+	return &Driver{cfg: cfg, launch: reexec{flags: allNamespaces},
+		roots: cgroupRoots{mountinfo: "/proc/self/mountinfo", self: "/proc/self/cgroup", root: os.Geteuid() == 0}}
+}
+
+// Name implements backend.Driver.
+func (d *Driver) Name() string { return Name }
+
+// Resource kinds.
+const (
+	kindProcess = "process"
+	kindCgroup  = "cgroup"
+)
+
+// Resources implements backend.Driver.
+func (d *Driver) Resources(s backend.Spec) []backend.Resource {
+	name := groupName(s.Instance, s.Task, s.Token)
+	rs := []backend.Resource{{Kind: kindProcess, Name: "worker-" + name, Token: s.Token}}
+	for _, g := range groups(hierarchies(d.roots), name) {
+		rs = append(rs, backend.Resource{Kind: kindCgroup, Name: g.dir, Token: s.Token})
+	}
+	return rs
+}
+
+// Create implements backend.Driver.
+func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, error) {
+	const op = "linux.create"
+	if err := checkSpec(s); err != nil {
+		return nil, err
+	}
+	if err := CheckPaths(s); err != nil {
+		return nil, err
+	}
+	worker, err := openWorker(s.WorkerPath)
+	if err != nil {
+		return nil, err
+	}
+	defer worker.Close()
+
+	in := &instance{spec: s, limits: Defaults(s.Limits), groups: groups(hierarchies(d.roots), groupName(s.Instance, s.Task, s.Token))}
+	root := os.Geteuid() == 0
+	pl, m, err := d.prepare(s, in.limits, worker, root)
+	if err != nil {
+		return nil, asError(op, err)
+	}
+	defer pl.close()
+	plan, err := pl.plan()
+	if root && pl.ns != nil && isIDMapError(err) {
+		// The file system of the task's own folders cannot do it: be root's id
+		// instead, and say so.
+		pl.close()
+		pl.ns.Close()
+		m = mapping{uid: 0, gid: 0, drop: true}
+		pl = &planner{spec: s, limits: in.limits, viaFD: true, findings: []task.Finding{rootIdentity(err.Error())}}
+		defer pl.close()
+		plan, err = pl.plan()
+	}
+	if pl.ns != nil {
+		defer pl.ns.Close()
+	}
+	if err != nil {
+		return nil, asError(op, err)
+	}
+	in.findings = append(pl.findings, d.groupFindings(in.groups)...)
+	if err := in.start(ctx, d.launch, worker, m, plan, pl.fds); err != nil {
+		cctx, cancel := sys.Detach(ctx, destroyTimeout)
+		defer cancel()
+		if derr := in.Destroy(cctx); derr != nil {
+			return nil, task.Errorf(task.CodeStuck, op, "%v; and what was made is not gone: %w", err, derr)
+		}
+		return nil, asError(op, err)
+	}
+	return in, nil
+}
+
+// prepare decides the identity.
+func (d *Driver) prepare(s backend.Spec, l task.Limits, worker *os.File, root bool) (*planner, mapping, error) {
+	pl := &planner{spec: s, limits: l}
+	if !root {
+		return pl, mapping{uid: os.Getuid(), gid: os.Getgid()}, nil
+	}
+	seen := hostID(s.Token)
+	ns, err := idmapNS(worker, s.Identity.UID, s.Identity.GID, seen)
+	if err == nil {
+		pl.ns, pl.viaFD = ns, true
+		return pl, mapping{uid: seen, gid: seen, drop: true}, nil
+	}
+	pl.findings = []task.Finding{rootIdentity(err.Error())}
+	pl.viaFD = canDetach()
+	return pl, mapping{uid: 0, gid: 0, drop: true}, nil
+}
+
+// canDetach reports whether this process may make detached mounts: root inside
+// a container often may not.
+func canDetach() bool {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	unix.Close(fd)
+	return true
+}
+
+func rootIdentity(why string) task.Finding {
+	return task.Finding{ID: "root-identity", Axis: task.PRC, Cap: 2, Text: "processes inside run as the kernel's uid 0, without capabilities: " + why,
+		Fix: "run caisson as an ordinary user, or keep its state on a file system that supports id-mapped mounts (ext4, xfs, btrfs, tmpfs)"}
+}
+
+func (d *Driver) groupFindings(gs []*group) []task.Finding {
+	have := limited(gs)
+	if have["memory"] && have["pids"] {
+		return nil
+	}
+	return []task.Finding{{ID: "no-cgroup", Axis: task.RES, Cap: 1, Text: "no cgroup with memory and pids limits can be made here: only per-process limits and tmpfs sizes hold",
+		Fix: "run caisson inside a delegated cgroup, for example with: systemd-run --user --scope -p Delegate=yes -- caisson …"}}
+}
+
+func isIDMapError(err error) bool {
+	var ie *idmapError
+	return errors.As(err, &ie) && ie.mapped
+}
+
+// openWorker opens the program that W is.
+func openWorker(path string) (*os.File, error) {
+	const op = "linux.worker"
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, task.Errorf(task.CodeUnavailable, op, "open the worker program: %v", &os.PathError{Op: "open", Path: path, Err: err})
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o001 == 0 {
+		unix.Close(fd)
+		return nil, task.Errorf(task.CodeUnavailable, op, "the worker program %s is not a file that everybody may execute", path).WithHint("its mode must be 0555")
+	}
+	if fd < 5 { // low numbers are moved about while W is started
+		high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 5)
+		unix.Close(fd)
+		if err != nil {
+			return nil, err
+		}
+		fd = high
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func checkSpec(s backend.Spec) error {
+	const op = "linux.create"
+	bad := func(format string, args ...any) error { return task.Errorf(task.CodeInternal, op, format, args...) }
+	if _, ok := task.ParseID(string(s.Task)); !ok {
+		return bad("%q is not a task id", s.Task)
+	}
+	if len(s.Token) < 16 || strings.ContainsAny(s.Token, "/.") {
+		return bad("the token is too short to prove anything")
+	}
+	if len(s.Instance) == 0 || strings.ContainsAny(s.Instance, "/.-") {
+		return bad("%q does not name an installation", s.Instance)
+	}
+	if os.Geteuid() != 0 && s.Identity.UID != os.Getuid() {
+		return bad("files cannot belong to uid %d: caisson runs as %d", s.Identity.UID, os.Getuid())
+	}
+	for _, p := range []string{s.Home, s.Source.Target} {
+		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
+			return bad("%q is not a clean absolute path", p)
+		}
+	}
+	return nil
+}
+
+// asError makes sure that an error carries a code.
+func asError(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var te *task.Error
+	if errors.As(err, &te) {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return task.Errorf(task.CodeCanceled, op, "%w", err)
+	}
+	var se *stage.Error
+	var st *startError
+	if errors.As(err, &se) || errors.As(err, &st) {
+		why, fix := explain(err)
+		return task.Errorf(task.CodeUnavailable, op, "%s", why).WithHint("%s", fix)
+	}
+	return task.Errorf(task.CodeUnavailable, op, "%v", err).WithHint("run `caisson doctor` to see what this machine can do")
+}
+
+// Attach implements backend.Driver.
+func (d *Driver) Attach(ctx context.Context, rs []backend.Resource) (backend.Instance, error) {
+	in := &instance{attached: true, resources: rs}
+	any := false
+	for _, r := range rs {
+		switch r.Kind {
+		case kindProcess:
+			id, ok := parseIdent(r.External)
+			if !ok {
+				continue // it was never started, or died with the process that started it
+			}
+			switch sys.Look(id) {
+			case sys.Living:
+				in.ident, any = &id, true
+			case sys.Unknown:
+				return nil, task.Errorf(task.CodeStuck, "linux.attach", "process %d cannot be told from here: it counts in another pid namespace", id.PID)
+			}
+		case kindCgroup:
+			g, err := recordedGroup(r)
+			if err != nil {
+				return nil, err
+			}
+			there, err := g.exists()
+			if err != nil {
+				return nil, task.Errorf(task.CodeStuck, "linux.attach", "%w", err)
+			}
+			if there {
+				any = true
+			}
+			in.groups = append(in.groups, g)
+		}
+	}
+	if !any {
+		return nil, backend.ErrNotFound
+	}
+	return in, nil
+}
+
+// recordedGroup turns a recorded cgroup back into one. Its name must carry the
+// recorded token: a path that does not is nobody's proof.
+func recordedGroup(r backend.Resource) (*group, error) {
+	base := filepath.Base(r.Name)
+	if len(r.Token) < 8 || !strings.HasPrefix(base, cgroupPrefix) || !strings.HasSuffix(base, "-"+r.Token[:8]) || filepath.Clean(r.Name) != r.Name {
+		return nil, task.Errorf(task.CodeStuck, "linux.attach", "cgroup %s is recorded without the token that proves it is ours", r.Name)
+	}
+	g := &group{dir: r.Name, hierarchy: hierarchy{parent: filepath.Dir(r.Name), ctl: map[string]bool{}}, ino: parseInode(r.External)}
+	var fs unix.Statfs_t
+	g.v2 = unix.Statfs(g.parent, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
+	return g, nil
+}
+
+// List implements backend.Driver: cgroups by name. Processes are not listed,
+// they die with the process that started them.
+func (d *Driver) List(ctx context.Context, inst string) ([]backend.Resource, error) {
+	var out []backend.Resource
+	for _, h := range hierarchies(d.roots) {
+		names, err := filepath.Glob(filepath.Join(escapeGlob(h.parent), cgroupPrefix+inst+"-*"))
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range names {
+			var st unix.Stat_t
+			if unix.Lstat(n, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+				out = append(out, backend.Resource{Kind: kindCgroup, Name: n, External: inode(st.Ino)})
+			}
+		}
+	}
+	return out, nil
+}
+
+func escapeGlob(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(s)
+}
