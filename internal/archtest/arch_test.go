@@ -20,6 +20,7 @@ var rules = []struct {
 	{"skips", checkSkips},
 	{"words", checkWords},
 	{"dependencies", checkDependencies},
+	{"links", checkLinks},
 }
 
 // TestTree holds this source tree to every rule.
@@ -111,6 +112,9 @@ func TestRulesCanFail(t *testing.T) {
 		{"a machine's folder", "words", "scripts/x.sh", "cd /wor" + "k/main\n", "a folder of one machine", nil},
 		{"a registry", "words", "Makefile", "curl https://registry." + "npmjs.org\n", "a host of a package registry", nil},
 		{"clean text", "words", "docs/x.md", "mktemp -d caisson.XXXXXX, a workbench, /usr/share\n", "", nil},
+
+		{"dead link", "links", "docs/x.md", "see [y](y.md)\n", "y.md leads nowhere", nil},
+		{"live links", "links", "docs/x.md", "[y](y.md#part) [up](../README.md) [all](.) [out](https://example.org/)\n", "", map[string]string{"docs/y.md": "", "README.md": ""}},
 
 		{"undocumented module", "dependencies", "go.mod", "module m\n\nrequire (\n\texample.org/m v1.2.3 // indirect\n)\n", "has no line", nil},
 		{"another version", "dependencies", "go.mod", "module m\nrequire example.org/m v1.2.3\n", "is at v1.2.2 there, at v1.2.3", map[string]string{"docs/dependencies.md": "| `example.org/m` | v1.2.2 | why |\n"}},

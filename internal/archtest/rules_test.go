@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/build/constraint"
 	"go/token"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -267,6 +268,29 @@ func checkDependencies(tr *tree) (bad []string) {
 	for mod := range listed {
 		if !required[mod] {
 			bad = append(bad, fmt.Sprintf("%s: %s is not in go.mod", doc, mod))
+		}
+	}
+	slices.Sort(bad)
+	return bad
+}
+
+var mdLink = regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
+
+// checkLinks wants a file behind every relative link of the documents.
+func checkLinks(tr *tree) (bad []string) {
+	for p, b := range tr.text {
+		if path.Ext(p) != ".md" {
+			continue
+		}
+		for _, m := range mdLink.FindAllStringSubmatch(string(b), -1) {
+			to := path.Join(path.Dir(p), m[1])
+			if _, ok := tr.text[to]; ok {
+				continue
+			}
+			folder := slices.ContainsFunc(slices.Collect(maps.Keys(tr.text)), func(f string) bool { return below(f, to) })
+			if !folder {
+				bad = append(bad, fmt.Sprintf("%s: the link to %s leads nowhere", p, m[1]))
+			}
 		}
 	}
 	slices.Sort(bad)
