@@ -46,6 +46,23 @@ func readPath(path string) Result {
 	return Result{Outcome: Allowed, Detail: "read"}
 }
 
+// absent tries to read one of the host's secrets, by a way that leads to the root.
+func (in *inside) absent(way, path string) Result {
+	r := readPath(way + path)
+	if r.Outcome != Allowed || in.spec.Source == "" || !below(path, in.spec.Source) {
+		return r
+	}
+	var st unix.Stat_t
+	if want := in.spec.Ident[path]; want != "" && unix.Stat(way+path, &st) == nil && ident(&st) != want {
+		return Result{Outcome: Denied, Detail: "another file of that name, in the source"}
+	}
+	return r
+}
+
+func ident(st *unix.Stat_t) string {
+	return strconv.FormatUint(uint64(st.Dev), 10) + ":" + strconv.FormatUint(st.Ino, 10)
+}
+
 // openWrite opens an existing file for writing, without changing it.
 func openWrite(path string) Result {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
@@ -267,7 +284,8 @@ func (in *inside) coreLimit(string) Result {
 
 // environment compares names only; values are never looked at.
 func (in *inside) environment(string) Result {
-	plan := map[string]bool{}
+	// A shell or a terminal sets these by itself.
+	plan := map[string]bool{"PWD": true, "OLDPWD": true, "SHLVL": true, "_": true, "TERM": true, "COLUMNS": true, "LINES": true}
 	for _, n := range in.spec.Env {
 		plan[n] = true
 	}

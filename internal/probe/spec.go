@@ -20,16 +20,19 @@ type Spec struct {
 	Schema string `json:"schema"`
 	Nonce  string `json:"nonce"` // echoed by the report; makes an old report worthless
 
-	Absent   []string `json:"absent"`    // absolute host paths that must not be readable
-	Control  []string `json:"control"`   // sockets of daemons with host authority (runtimes, buses, other caissons)
-	Agents   []string `json:"agents"`    // sockets of agents and of the desktop session
-	Abstract []string `json:"abstract"`  // names of abstract sockets, without the leading NUL
-	Dial     []string `json:"dial"`      // "IP:port" that must not be reachable
-	Writable []string `json:"writable"`  // paths inside that must be writable: source, output store, home, /tmp
-	ReadOnly []string `json:"read_only"` // paths inside that must not be writable
-	Source   string   `json:"source"`    // the source's path inside
-	Home     string   `json:"home"`      // path inside
-	Env      []string `json:"env"`       // names that the environment may hold
+	Absent []string `json:"absent"` // absolute host paths that must not be readable
+	// Ident holds "device:inode" of paths in Absent. Below Source a path counts as
+	// the host's only if it is that very file: a repository may track the name.
+	Ident    map[string]string `json:"ident,omitempty"`
+	Control  []string          `json:"control"`   // sockets of daemons with host authority (runtimes, buses, other caissons)
+	Agents   []string          `json:"agents"`    // sockets of agents and of the desktop session
+	Abstract []string          `json:"abstract"`  // names of abstract sockets, without the leading NUL
+	Dial     []string          `json:"dial"`      // "IP:port" that must not be reachable
+	Writable []string          `json:"writable"`  // paths inside that must be writable: source, output store, home, /tmp
+	ReadOnly []string          `json:"read_only"` // paths inside that must not be writable
+	Source   string            `json:"source"`    // the source's path inside
+	Home     string            `json:"home"`      // path inside
+	Env      []string          `json:"env"`       // names that the environment may hold
 
 	HostPID   int               `json:"host_pid"`   // the supervisor, in the host's numbering
 	HostStart uint64            `json:"host_start"` // its start time in ticks since boot

@@ -7,6 +7,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // SurveyInput says whose machine to look at.
@@ -84,6 +86,13 @@ func Survey(in SurveyInput) Spec {
 	// open Internet, and the engine behind Docker Desktop.
 	s.Dial = append(s.Dial, "169.254.169.254:80", "[fd00:ec2::254]:80", "1.1.1.1:443", "[2606:4700:4700::1111]:443", "192.168.65.7:2375")
 	s.Dial = append(s.Dial, gateways()...)
+	s.Ident = map[string]string{}
+	for _, p := range s.Absent {
+		var st unix.Stat_t
+		if unix.Stat(p, &st) == nil {
+			s.Ident[p] = ident(&st)
+		}
+	}
 	s.HostNS = OwnNamespaces()
 	s.HostPID = os.Getpid()
 	s.HostStart, _ = StartTime(s.HostPID)
