@@ -19,6 +19,12 @@ const word = `(?:password|passwd|passphrase|passcode|secret|token|api[_-]?key|ap
 // none of the words is in it.
 const envName = `(?:[A-Z][A-Z0-9_]*_(?:KEY|PAT|PWD|PASS|CREDS|DSN|AUTH)|SSHPASS|PGPASSWORD|DOCKER_AUTH_CONFIG)`
 
+// words and envWords are hints for names made of the two above.
+var (
+	words    = []string{"pass", "secret", "token", "api", "key", "credential"}
+	envWords = []string{"_key=", "_pat=", "_pwd=", "_pass=", "_creds=", "_dsn=", "_auth=", "sshpass=", "pgpassword=", "docker_auth_config="}
+)
+
 // val is a value in quotes, or up to white space or a separator.
 const val = `(?P<s>"(?:[^"\\]|\\.)+"|'[^']+'|[^\s"'&;,()<>{}\[\]][^\s"'&;,]*)`
 
@@ -37,15 +43,15 @@ var shapes = []shape{
 	{"stripe", []string{"sk_", "rk_", "whsec_"}, regexp.MustCompile(`\b(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9]{16,}`)},
 	{"token", []string{"hf_", "dop_v1_", "dckr_pat_", "sg.", "shpat_", "pul-", "sntrys_", "lin_api_", "hvs."}, regexp.MustCompile(`\b(?:hf_[A-Za-z0-9]{30,}|dop_v1_[a-f0-9]{40,}|dckr_pat_[A-Za-z0-9_-]{20,}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|shpat_[a-f0-9]{32}|pul-[a-f0-9]{40}|sntrys_[A-Za-z0-9_=+/-]{30,}|lin_api_[A-Za-z0-9]{30,}|hvs\.[A-Za-z0-9_-]{20,})`)},
 	{"jwt", []string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*){1,3}`)},
-	{"url", []string{"://"}, regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@?#"'<>]*:)(?P<s>[^\s/"'<>]+)@`)},
-	{"url", []string{"://"}, regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)(?P<s>[^\s/:@?#"'<>\[]{16,})@`)},
+	{"url", []string{"://"}, regexp.MustCompile(`(://[^\s/:@?#"'<>\[]*:)(?P<s>[^\s/"'<>]+)@`)},
+	{"url", []string{"://"}, regexp.MustCompile(`(://)(?P<s>[^\s/:@?#"'<>\[]{16,})@`)},
 	{"authorization", []string{"authorization"}, regexp.MustCompile(`(?i)(authorization["']?\s*[:=]\s*["']?digest\s+)(?P<s>[^\r\n]+)`)},
-	{"authorization", []string{"authorization"}, regexp.MustCompile(`(?i)(authorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer|token|negotiate|apikey|aws4-hmac-sha256)\s+)?)(?P<s>[^\s"'\[][^\r\n"']*)`)},
+	{"authorization", []string{"authorization"}, regexp.MustCompile(`(?i)(authorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer|digest|token|negotiate|apikey|aws4-hmac-sha256)\s+)?)(?P<s>[^\s"'][^\r\n"']*)`)},
 	{"authorization", []string{"bearer"}, regexp.MustCompile(`(?i)(\bbearer\s+)(?P<s>[A-Za-z0-9._~+/=-]{12,})`)},
-	{"header", []string{"cookie", "x-", "private-token"}, regexp.MustCompile(`(?i)(\b(?:set-cookie|cookie|private-token|x-[a-z-]*(?:key|token|secret|auth)[a-z-]*)["']?:\s*["']?)(?P<s>[^\s"'\[][^\r\n"']*)`)},
-	{"value", []string{"--"}, regexp.MustCompile(`(?i)(--?(?:[a-z0-9-]*-)?` + word + `\s+)` + val)},
-	{"value", []string{"=", ":"}, regexp.MustCompile(`(?i)(["']?[a-z0-9_.-]*` + word + `[a-z0-9_.-]*["']?\s*(?:[=:]|:=|=>)\s*)` + val)},
-	{"value", []string{"="}, regexp.MustCompile(`(\b` + envName + `=)` + val)},
+	{"header", []string{"cookie", "x-", "private-token"}, regexp.MustCompile(`(?i)(\b(?:set-cookie|cookie|private-token|x-[a-z-]*(?:key|token|secret|auth)[a-z-]*)["']?:\s*["']?)(?P<s>[^\s"'][^\r\n"']*)`)},
+	{"value", words, regexp.MustCompile(`(?i)(--?(?:[a-z0-9-]*-)?` + word + `\s+)` + val)},
+	{"value", words, regexp.MustCompile(`(?i)(` + word + `[a-z0-9_.-]*["']?\s*(?:[=:]|:=|=>)\s*)` + val)},
+	{"value", envWords, regexp.MustCompile(`(\b` + envName + `=)` + val)},
 	{"value", []string{"accountkey=", "sig="}, regexp.MustCompile(`(?i)(\b(?:AccountKey|SharedAccessSignature|sig)=)(?P<s>[A-Za-z0-9+/=%]{20,})`)},
 }
 
@@ -80,6 +86,9 @@ func (p *shape) redact(s string) (string, int) {
 
 // mayMatch is a cheap look that spares most strings the expression.
 func (p *shape) mayMatch(s string) bool {
+	if p.kind == "url" && strings.IndexByte(s, '@') < 0 {
+		return false
+	}
 	for _, h := range p.hints {
 		if containsFold(s, h) {
 			return true

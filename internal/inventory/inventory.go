@@ -49,6 +49,7 @@ type DB struct {
 	path     string
 	instance string
 	now      func() time.Time
+	schema   schema
 }
 
 // Open opens the inventory at path (an absolute path of a file), creating it
@@ -56,7 +57,11 @@ type DB struct {
 // backup beside it. Errors have code state_store and a hint: network file
 // system, folder not private or not writable, made by a newer version.
 func Open(ctx context.Context, path string) (*DB, error) {
-	db := &DB{path: path, now: time.Now}
+	return openSchema(ctx, path, current)
+}
+
+func openSchema(ctx context.Context, path string, s schema) (*DB, error) {
+	db := &DB{path: path, now: time.Now, schema: s}
 	_, serr := os.Stat(path)
 	if err := db.checkPlace(); err != nil {
 		return nil, err
@@ -73,7 +78,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 			return nil, err
 		}
 	}
-	if version != schemaVersion {
+	if version != s.version {
 		if err := db.migrate(ctx); err != nil {
 			_ = db.sql.Close()
 			return nil, err

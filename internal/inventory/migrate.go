@@ -7,6 +7,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -19,9 +20,14 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// schemaVersion is the number of the newest migration. Migrations that were
-// released are never edited.
-const schemaVersion = 1
+// schema is a numbered list of migrations: migrations/0001.sql and so on.
+// Migrations that were released are never edited.
+type schema struct {
+	files   fs.FS
+	version int // of the newest
+}
+
+var current = schema{migrations, 1}
 
 var _ = sys.RegisterFaults("inventory.migrate.before", "inventory.migrate.after")
 
@@ -44,8 +50,8 @@ func (db *DB) readVersion(ctx context.Context) (int, error) {
 	if err := db.sql.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return 0, db.fail(op, err)
 	}
-	if version > schemaVersion {
-		return 0, task.Errorf(task.CodeStateStore, op, "the inventory %s was made by a newer caisson (schema %d, this one knows %d)", db.path, version, schemaVersion).
+	if version > db.schema.version {
+		return 0, task.Errorf(task.CodeStateStore, op, "the inventory %s was made by a newer caisson (schema %d, this one knows %d)", db.path, version, db.schema.version).
 			WithHint("use the newer caisson, or set CAISSON_STATE_DIR to another folder")
 	}
 	if version == 0 {
@@ -75,7 +81,7 @@ func (db *DB) migrate(ctx context.Context) error {
 		return db.fail(op, err)
 	}
 	version, err := db.readVersion(ctx) // again: another process may have been faster
-	if err != nil || version == schemaVersion {
+	if err != nil || version == db.schema.version {
 		return err
 	}
 	if version == 0 {
@@ -85,7 +91,7 @@ func (db *DB) migrate(ctx context.Context) error {
 	} else if err := db.backup(ctx, version); err != nil {
 		return err
 	}
-	for v := version + 1; v <= schemaVersion; v++ {
+	for v := version + 1; v <= db.schema.version; v++ {
 		if err := db.step(ctx, v); err != nil {
 			return err
 		}
@@ -100,7 +106,7 @@ func (db *DB) migrate(ctx context.Context) error {
 // step runs migration v in one transaction with its number.
 func (db *DB) step(ctx context.Context, v int) error {
 	const op = "inventory.migrate"
-	text, err := migrations.ReadFile(fmt.Sprintf("migrations/%04d.sql", v))
+	text, err := fs.ReadFile(db.schema.files, fmt.Sprintf("migrations/%04d.sql", v))
 	if err != nil {
 		return db.fail(op, err)
 	}
@@ -134,7 +140,7 @@ func (db *DB) step(ctx context.Context, v int) error {
 // backup copies the database beside itself before it is changed.
 func (db *DB) backup(ctx context.Context, version int) error {
 	const op = "inventory.backup"
-	to := fmt.Sprintf("%s.before-%d", db.path, schemaVersion)
+	to := fmt.Sprintf("%s.before-%d", db.path, db.schema.version)
 	// One of an attempt that was cut short is worth nothing.
 	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return db.fail(op, err)
