@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -21,7 +20,6 @@ func TestMain(m *testing.M) {
 
 func TestCLIScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir:                 "",
 		Files:               scripts(t, "cli_*.txtar"),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -30,10 +28,6 @@ func TestCLIScripts(t *testing.T) {
 			e.Setenv("CAISSON_STATE_DIR", e.WorkDir+"/.state")
 			e.Setenv("HOME", e.WorkDir)
 			return nil
-		},
-		Condition: func(cond string) (bool, error) {
-			_, err := exec.LookPath(cond)
-			return err == nil, nil
 		},
 	})
 }

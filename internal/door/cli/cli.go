@@ -67,6 +67,7 @@ func Run(ctx context.Context, cfg Config) int {
 }
 
 func (a *app) root() *cobra.Command {
+	cobra.EnableCommandSorting = false // the order below is the order of a task's life
 	root := &cobra.Command{
 		Use:   "caisson",
 		Short: "give every agent task its own execution boundary, and prove it",

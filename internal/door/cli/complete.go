@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +32,11 @@ func (a *app) completionCommand() *cobra.Command {
 			w, root := a.stdout(), cmd.Root()
 			switch args[0] {
 			case "bash":
-				return root.GenBashCompletionV2(w, true)
+				if err := root.GenBashCompletionV2(w, true); err != nil {
+					return err
+				}
+				_, err := io.WriteString(w, bashWords)
+				return err
 			case "zsh":
 				return root.GenZshCompletion(w)
 			case "fish":
@@ -41,6 +46,37 @@ func (a *app) completionCommand() *cobra.Command {
 		},
 	}
 }
+
+// bashWords replaces the one function of the generated script that needs the
+// bash-completion package, so that completion works without it. Bash splits
+// words at = and :, which belong to our words: they are put together again.
+const bashWords = `
+__caisson_init_completion()
+{
+    COMPREPLY=()
+    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
+        _get_comp_words_by_ref "$@" cur prev words cword
+        return
+    fi
+    local i w line=$COMP_LINE
+    words=() cword=0
+    for ((i = 0; i < ${#COMP_WORDS[@]}; i++)); do
+        w=${COMP_WORDS[i]}
+        if ((i > 0)) && [[ $line != [[:space:]]* ]] && [[ $w == [=:]* || ${COMP_WORDS[i-1]} == *[=:] ]]; then
+            words[${#words[@]}-1]+=$w
+        else
+            words+=("$w")
+            line=${line#"${line%%[![:space:]]*}"}
+        fi
+        line=${line#"$w"}
+        ((i == COMP_CWORD)) && cword=$((${#words[@]} - 1))
+    done
+    cur=${words[cword]}
+    prev=
+    ((cword > 0)) && prev=${words[cword-1]}
+    return 0
+}
+`
 
 func fixed(values []string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)

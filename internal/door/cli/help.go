@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -88,10 +89,11 @@ func (a *app) help(cmd *cobra.Command, _ []string) {
 	if cmd.Example != "" {
 		fmt.Fprintf(w, "\n%s\n%s\n", a.ui.paint(bold, "examples"), cmd.Example)
 	}
-	if cmd.HasAvailableLocalFlags() {
-		fmt.Fprintf(w, "\n%s\n%s", a.ui.paint(bold, "flags"), cmd.LocalNonPersistentFlags().FlagUsages())
+	global := cmd.Root().PersistentFlags()
+	if text := flagsText(cmd.Flags(), global); text != "" {
+		fmt.Fprintf(w, "\n%s\n%s", a.ui.paint(bold, "flags"), text)
 	}
-	fmt.Fprintf(w, "\n%s\n%s", a.ui.paint(bold, "flags of every command"), cmd.InheritedFlags().FlagUsages())
+	fmt.Fprintf(w, "\n%s\n%s", a.ui.paint(bold, "flags of every command"), flagsText(global, nil))
 	if cmd.Name() == "run" || cmd.Name() == "open" || cmd.Name() == "plan" {
 		fmt.Fprintf(w, "\nNot in this version, refused by name: --%s; --net %s; --source %s; --backend %s.\n",
 			strings.Join(laterFlags, ", --"), strings.Join(laterNets, "|"), strings.Join(laterStrategies, "|"), strings.Join(laterBackends, "|"))
@@ -123,8 +125,33 @@ the task without losing work.
 	for _, t := range topics {
 		fmt.Fprintf(w, "  %-12s%s\n", t.name, t.short)
 	}
-	fmt.Fprintf(w, "\n%s\n%s", a.ui.paint(bold, "flags of every command"), root.PersistentFlags().FlagUsages())
+	fmt.Fprintf(w, "\n%s\n%s", a.ui.paint(bold, "flags of every command"), flagsText(root.PersistentFlags(), nil))
 	fmt.Fprintf(w, "\n%s (refused by name)\n  %s\n", a.ui.paint(bold, "not yet"), strings.Join(laterCommands, " "))
+}
+
+// flagsText lists flags in the order they were added, without those of except
+// and without the hidden ones. A usage ends with the name of its value in
+// back quotes, which moves to the left column.
+func flagsText(fs, except *pflag.FlagSet) string {
+	var rows [][]string
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" || (except != nil && except.Lookup(f.Name) != nil) {
+			return
+		}
+		value, usage := pflag.UnquoteUsage(f)
+		left := "    --" + f.Name
+		if f.Shorthand != "" {
+			left = "-" + f.Shorthand + ", --" + f.Name
+		}
+		if f.Value.Type() != "bool" {
+			left += " " + value
+			usage = strings.TrimSuffix(usage, " "+value)
+		}
+		rows = append(rows, []string{left, usage})
+	})
+	var b strings.Builder
+	(&text{w: &b, u: &ui{}}).table("  ", rows, nil)
+	return b.String()
 }
 
 type topic struct {

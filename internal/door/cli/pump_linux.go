@@ -18,6 +18,7 @@ type outPump struct {
 	ui    *ui
 	tally tally // the pump's until done is closed
 	err   error // why dst could not be written; as tally
+	pty   bool  // r is a pty: closing it would hang up on a command that is being asked to end
 	done  chan struct{}
 }
 
@@ -55,8 +56,10 @@ func (p *outPump) pass(b []byte) bool {
 		p.ui.hold(true) // a progress line must not mix with output
 	}
 	p.tally.add(b)
-	p.err = writeAll(p.dst, b)
-	return p.err == nil
+	if p.err == nil {
+		p.err = writeAll(p.dst, b)
+	}
+	return p.err == nil || p.pty
 }
 
 // end says that the command has ended: what is in the pipe now is the rest.

@@ -38,7 +38,7 @@ var (
 
 func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&r.name, "name", "", "a `name` to call the task by")
+	f.StringVar(&r.name, "name", "", "a name to call the task by `NAME`")
 	f.StringVar(&r.repo, "repo", "", "repository to work on (default: the one around the working directory) `DIR`")
 	f.StringVar(&r.base, "base", "", "revision to start from (default HEAD) `REV`")
 	f.StringVar(&r.at, "at", "", "where the source stands inside (default: the same path as outside) `DIR`")
@@ -48,7 +48,7 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringVar(&r.rootfs, "rootfs", "", "folder to use as read-only root instead of the system folders `DIR`")
 	f.StringArrayVar(&r.need, "need", nil, "demand at least this level, for example NET=2 `AXIS=LEVEL`")
 	f.StringVar(&r.net, "net", "", "network: none `MODE`")
-	f.StringArrayVar(&r.ro, "ro", nil, "make a folder readable inside, at the same or another path `DIR[:DIR]`")
+	f.StringArrayVar(&r.ro, "ro", nil, "make a folder readable inside, at the same or another absolute path `DIR[:DIR]`")
 	f.StringArrayVar(&r.env, "env", nil, "set a variable inside, or pass yours on `K=V|K`")
 	f.StringArrayVar(&r.grant, "grant", nil, "lend an ability: ptrace or userns `ABILITY`")
 	f.StringVar(&r.memory, "memory", "", "memory limit, for example 2g `SIZE`")

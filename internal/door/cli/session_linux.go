@@ -141,6 +141,7 @@ func (s *session) onPTY(master *os.File) {
 	s.saved, _ = term.MakeRaw(fdOf(s.a.cfg.Stdin))
 	s.resizeLocked()
 	s.outs[0] = newOutPump(own, s.a.cfg.Stdout, s.a.ui)
+	s.outs[0].pty = true
 	s.stdin = newInPump(s.a.cfg.Stdin, own, false)
 	s.stdin.onEOF = s.hungUp
 	go s.outs[0].run()
@@ -268,11 +269,12 @@ func (s *session) hand(sig os.Signal) bool {
 }
 
 // suspend stops this process as the terminal asked, after the command got its
-// stop. The engine takes signals one after the other, so that it has passed the
-// stop on when it takes a further one: a window change, which does nothing to
-// a command that did not ask for it.
+// stop. The kernel lets SIGTSTP stop nothing in a session without a terminal,
+// where the command lives: a SIGSTOP follows. The engine takes signals one
+// after the other, so that it has passed both on when it takes a third: a
+// window change, which does nothing to a command that did not ask for it.
 func (s *session) suspend() {
-	if s.hand(syscall.SIGWINCH) {
+	if s.hand(syscall.SIGSTOP) && s.hand(syscall.SIGWINCH) {
 		_ = unix.Kill(unix.Getpid(), unix.SIGSTOP)
 	}
 }
@@ -313,7 +315,7 @@ func (s *session) lost() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, p := range s.outs {
-		if p != nil && p.err != nil && !gone(p.err) {
+		if p != nil && p.err != nil && !p.pty && !gone(p.err) {
 			return task.Errorf(task.CodeInternal, "cli.session", "%s of the command could not be written: %v", []string{"standard output", "standard error"}[i], p.err).
 				WithHint("the output is incomplete")
 		}

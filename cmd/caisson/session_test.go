@@ -1,0 +1,404 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience bounds a wait that only a bug makes long.
+const patience = 30 * time.Second
+
+// start starts fcaisson; prepare may change how.
+func start(t *testing.T, prepare func(*exec.Cmd), args ...string) *exec.Cmd {
+	t.Helper()
+	dir := t.TempDir()
+	c := exec.Command(fakeName, args...)
+	c.Dir = dir
+	c.Env = append(os.Environ(), "CAISSON_STATE_DIR="+filepath.Join(dir, ".state"), "HOME="+dir, "TERM=xterm", "PAGER=cat")
+	prepare(c)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if c.ProcessState == nil {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	})
+	return c
+}
+
+// screen is the user's terminal: what was written to it so far, and a way to type.
+type screen struct {
+	t      *testing.T
+	master *os.File
+	mu     sync.Mutex
+	grown  *sync.Cond
+	text   bytes.Buffer
+	ended  bool
+}
+
+// onTerminal starts fcaisson on a terminal of its own.
+func onTerminal(t *testing.T, args ...string) (*exec.Cmd, *screen) {
+	t.Helper()
+	master, slave, err := openPTY(24, 80)
+	if err != nil {
+		t.Skipf("no pty on this machine: %v", err)
+	}
+	c := start(t, func(c *exec.Cmd) {
+		c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	}, args...)
+	s := &screen{t: t, master: master}
+	s.grown = sync.NewCond(&s.mu)
+	// The slave stays open here, so that the terminal's mode can be read at the end.
+	t.Cleanup(func() { slave.Close(); master.Close() })
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := master.Read(buf)
+			s.mu.Lock()
+			s.text.Write(buf[:n])
+			s.ended = err != nil
+			s.grown.Broadcast()
+			s.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return c, s
+}
+
+// expect waits until want is on the screen.
+func (s *screen) expect(want string) {
+	s.t.Helper()
+	timer := time.AfterFunc(patience, func() {
+		s.mu.Lock()
+		s.ended = true
+		s.grown.Broadcast()
+		s.mu.Unlock()
+	})
+	defer timer.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !strings.Contains(s.text.String(), want) {
+		if s.ended {
+			s.t.Fatalf("%q never came; the screen:\n%s", want, s.text.String())
+		}
+		s.grown.Wait()
+	}
+}
+
+func (s *screen) typed(text string) {
+	s.t.Helper()
+	if _, err := io.WriteString(s.master, text); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *screen) mode() unix.Termios {
+	s.t.Helper()
+	m, err := unix.IoctlGetTermios(int(s.master.Fd()), unix.TCGETS)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return *m
+}
+
+func exitOf(t *testing.T, c *exec.Cmd) int {
+	t.Helper()
+	timer := time.AfterFunc(patience, func() { _ = c.Process.Kill() })
+	defer timer.Stop()
+	err := c.Wait()
+	var e *exec.ExitError
+	if err != nil && !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	return c.ProcessState.ExitCode()
+}
+
+func TestPTY(t *testing.T) {
+	c, s := onTerminal(t, "run", "--", "sh", "-c", `trap 'stty size; echo resized' WINCH; stty size; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo terminal; echo ready
+while [ -z "$x" ]; do read x || :; done; echo got=$x; exit 5`)
+	s.expect("24 80")
+	s.expect("terminal")
+	s.expect("ready")
+	if s.mode().Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != 0 {
+		t.Error("the user's terminal is not in raw mode during the session")
+	}
+	if err := unix.IoctlSetWinsize(int(s.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 132}); err != nil {
+		t.Fatal(err)
+	}
+	s.typed("\r") // dash runs the trap when read comes back
+	s.expect("50 132")
+	s.expect("resized")
+	s.typed("hello\r")
+	s.expect("got=hello")
+	if st := exitOf(t, c); st != 5 {
+		t.Errorf("exit %d, want 5", st)
+	}
+	if s.mode().Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != unix.ICANON|unix.ECHO|unix.ISIG {
+		t.Error("the terminal's mode was not restored")
+	}
+}
+
+func TestCtrlCBelongsInsideAPTY(t *testing.T) {
+	c, s := onTerminal(t, "run", "--", "sh", "-c", `trap 'echo INT inside; exit 7' INT; echo ready; while :; do sleep 0.05; done`)
+	s.expect("ready")
+	s.typed("\x03")
+	s.expect("INT inside")
+	if st := exitOf(t, c); st != 7 {
+		t.Errorf("exit %d, want 7", st)
+	}
+}
+
+func TestTerminationRestoresTheTerminal(t *testing.T) {
+	c, s := onTerminal(t, "run", "--", "sh", "-c", `echo ready; exec sleep 60`)
+	before := s.mode()
+	s.expect("ready")
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if st := exitOf(t, c); st != 128+15 {
+		t.Errorf("exit %d, want 143", st)
+	}
+	_ = before
+	if s.mode().Lflag&unix.ICANON == 0 {
+		t.Error("the terminal's mode was not restored")
+	}
+}
+
+func TestClosingTheTerminalCancels(t *testing.T) {
+	master, slave, err := openPTY(24, 80)
+	if err != nil {
+		t.Skipf("no pty on this machine: %v", err)
+	}
+	mark := filepath.Join(t.TempDir(), "mark")
+	c := start(t, func(c *exec.Cmd) {
+		c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	}, "run", "--", "sh", "-c", `trap 'echo term >"$0"; exit 0' TERM; echo ready; while :; do sleep 0.05; done`, mark)
+	slave.Close()
+	r := bufio.NewReader(master)
+	for line := ""; !strings.Contains(line, "ready"); {
+		if line, err = r.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	master.Close()
+	st := exitOf(t, c)
+	if b, _ := os.ReadFile(mark); string(b) != "term\n" {
+		t.Errorf("the command was not asked to end: %q, exit %d", b, st)
+	}
+}
+
+func TestPTYAfterTheCommand(t *testing.T) {
+	// A process left behind keeps the pty open; all of the command's output is there.
+	c, s := onTerminal(t, "run", "--", "sh", "-c", `trap '' HUP; sleep 20 & seq 1 5000; echo the end`)
+	s.expect("5000\r\nthe end")
+	if st := exitOf(t, c); st != 0 {
+		t.Errorf("exit %d, want 0", st)
+	}
+}
+
+// piped starts fcaisson with pipes and returns its output line by line.
+func piped(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	c := start(t, func(c *exec.Cmd) { c.Stdout, c.Stderr = w, os.Stderr }, args...)
+	w.Close()
+	_ = r.SetReadDeadline(time.Now().Add(patience))
+	return c, bufio.NewReader(r)
+}
+
+func line(t *testing.T, r *bufio.Reader, want string) {
+	t.Helper()
+	if got, err := r.ReadString('\n'); strings.TrimSpace(got) != want {
+		t.Fatalf("got %q (%v), want %q", got, err, want)
+	}
+}
+
+func TestSignalsWithoutATerminal(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGALRM} {
+		c, r := piped(t, "run", "--", "bash", "-c", `for s in HUP QUIT USR1 USR2 WINCH ALRM; do trap "echo $s; exit 9" $s; done; echo ready; while :; do sleep 0.02; done`)
+		line(t, r, "ready")
+		if err := c.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		line(t, r, strings.TrimPrefix(unix.SignalName(sig), "SIG"))
+		if st := exitOf(t, c); st != 9 {
+			t.Errorf("%v: exit %d, want 9", sig, st)
+		}
+	}
+	// A command that dies of one passes it on as a status.
+	c, r := piped(t, "run", "--", "sh", "-c", `echo ready; exec sleep 60`)
+	line(t, r, "ready")
+	_ = c.Process.Signal(syscall.SIGUSR1)
+	if st := exitOf(t, c); st != 128+int(syscall.SIGUSR1) {
+		t.Errorf("exit %d, want 138", st)
+	}
+}
+
+func TestCancellationSteps(t *testing.T) {
+	c, r := piped(t, "run", "--", "sh", "-c", `trap 'echo TERM' TERM; echo ready; while :; do sleep 0.02; done`)
+	line(t, r, "ready")
+	_ = c.Process.Signal(os.Interrupt)
+	line(t, r, "TERM")
+	_ = c.Process.Signal(syscall.SIGTERM)
+	line(t, r, "TERM")
+	_ = c.Process.Signal(os.Interrupt)
+	if st := exitOf(t, c); st != 128+9 {
+		t.Errorf("exit %d, want 137", st)
+	}
+}
+
+func TestSuspend(t *testing.T) {
+	c, r := piped(t, "run", "--", "sh", "-c", `echo $$; read x <"$0"; echo on; exit 6`, fifo(t))
+	text, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, _ := strconv.Atoi(strings.TrimSpace(text))
+	if err := c.Process.Signal(syscall.SIGTSTP); err != nil {
+		t.Fatal(err)
+	}
+	var ws unix.WaitStatus
+	if _, err := unix.Wait4(c.Process.Pid, &ws, unix.WUNTRACED, nil); err != nil || !ws.Stopped() {
+		t.Fatalf("fcaisson did not stop: %v %v", ws, err)
+	}
+	// The signal is on its way by then; taking it is up to the scheduler.
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(child) + "/stat")
+		if err == nil && strings.Contains(string(stat), ") T ") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the command is not stopped: %s %v", stat, err)
+		}
+	}
+	if err := c.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(c.Args[len(c.Args)-1], os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = f.WriteString("x\n")
+	f.Close()
+	line(t, r, "on")
+	if st := exitOf(t, c); st != 6 {
+		t.Errorf("exit %d, want 6", st)
+	}
+}
+
+func fifo(t *testing.T) string {
+	p := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(p, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestInputAfterTheCommandIsNotTaken(t *testing.T) {
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inW.Close()
+	defer outR.Close()
+	dir := t.TempDir()
+	// The first command closes its input and stays until told: what is typed
+	// then belongs to cat.
+	c := exec.Command("sh", "-c", fakeName+` run -- sh -c 'echo go; exec <&-; while [ ! -e "$0" ]; do sleep 0.02; done' "$0"; cat`, filepath.Join(dir, "typed"))
+	c.Env = append(os.Environ(), "CAISSON_STATE_DIR="+filepath.Join(dir, ".state"))
+	c.Stdin, c.Stdout, c.Stderr = inR, outW, os.Stderr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	inR.Close()
+	outW.Close()
+	_ = outR.SetReadDeadline(time.Now().Add(patience))
+	r := bufio.NewReader(outR)
+	line(t, r, "go")
+	if err := os.WriteFile(filepath.Join(dir, "typed"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Fatal(err)
+	}
+	// cat is there once the state says the task ended.
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		files, _ := filepath.Glob(filepath.Join(dir, ".state", "*.json"))
+		if len(files) == 1 {
+			if b, _ := os.ReadFile(files[0]); bytes.Contains(b, []byte(`"closed"`)) {
+				break
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the first command did not end")
+		}
+	}
+	_, _ = io.WriteString(inW, "later\n")
+	inW.Close()
+	line(t, r, "later")
+	if err := c.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDiffOnATerminalCannotSteerIt(t *testing.T) {
+	dir := t.TempDir()
+	open := exec.Command(fakeName, "open", "fix")
+	open.Env = append(os.Environ(), "CAISSON_STATE_DIR="+dir)
+	if out, err := open.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	master, slave, err := openPTY(24, 80)
+	if err != nil {
+		t.Skipf("no pty on this machine: %v", err)
+	}
+	defer master.Close()
+	for _, pager := range []string{"PAGER=cat", "PAGER=touch " + filepath.Join(dir, "ran")} {
+		c := exec.Command(fakeName, "diff", "fix")
+		c.Env = append(os.Environ(), "CAISSON_STATE_DIR="+dir, "TERM=xterm", pager, "LESSOPEN=|touch "+filepath.Join(dir, "ran")+" %s")
+		c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = slave.Close()
+	var seen bytes.Buffer
+	_, _ = io.Copy(&seen, master)
+	text := seen.String()
+	if strings.Contains(text, "\x1b[2J") || !strings.Contains(text, `new \x1b[2J\xff\r`) {
+		t.Errorf("not escaped: %q", text)
+	}
+	if !strings.Contains(text, "\x1b[32m+new") {
+		t.Errorf("not coloured: %q", text)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+		t.Error("a variable chose a program")
+	}
+}
