@@ -23,7 +23,7 @@ func newLog(t *testing.T) (*Log, string) {
 	return reopen(t, dir), dir
 }
 
-var testTask = task.NewID()
+const testTask task.ID = "tabcdefghij"
 
 func reopen(t *testing.T, dir string) *Log {
 	t.Helper()

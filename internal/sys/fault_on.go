@@ -43,7 +43,7 @@ func FaultPoints() []string {
 }
 
 // Fault acts on CAISSON_FAULT, a comma-separated list of NAME:ACTION[:N].
-// At the Nth time (the first when absent) that the process passes NAME it
+// At the Nth time (every time when absent) that the process passes NAME it
 // dies of SIGKILL (kill), gets an error that matches ErrFault (error), or
 // stops itself with SIGSTOP until it is continued (pause).
 func Fault(name string) error {
@@ -60,15 +60,14 @@ func Fault(name string) error {
 		if len(f) < 2 || f[0] != name {
 			continue
 		}
-		at := 1
 		if len(f) > 2 {
-			var err error
-			if at, err = strconv.Atoi(f[2]); err != nil {
+			at, err := strconv.Atoi(f[2])
+			if err != nil {
 				panic("CAISSON_FAULT: " + spec)
 			}
-		}
-		if hit != at {
-			continue
+			if hit != at {
+				continue
+			}
 		}
 		switch f[1] {
 		case "kill":
