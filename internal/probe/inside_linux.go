@@ -33,6 +33,9 @@ func Inside(spec []byte) ([]byte, error) {
 		r.Checks = append(r.Checks, got)
 	}
 	in.dropThread()
+	for _, fd := range in.udp {
+		unix.Close(fd)
+	}
 	r.Facts = in.facts
 	r.Micros = time.Since(began).Microseconds()
 	b, err := json.Marshal(&r)
@@ -51,6 +54,7 @@ type inside struct {
 	facts     Facts
 	thread    chan func() Result // of onThread; nil: none
 	answers   chan Result
+	udp       map[int]int // sockets of dialUDP by family
 }
 
 // tries maps checks to what they do. A check that is not in it reports an
@@ -114,7 +118,7 @@ func init() {
 		"net.interfaces": (*inside).interfaces,
 		"net.routes":     (*inside).routeTable,
 		"P41.tcp":        func(_ *inside, t string) Result { return dialTCP(t) },
-		"P41.udp":        func(_ *inside, t string) Result { return dialUDP(t) },
+		"P41.udp":        (*inside).dialUDP,
 		"crd.env":        (*inside).environment,
 	}
 	for _, n := range nsNames {

@@ -72,16 +72,24 @@ func dialTCP(addr string) Result {
 	return verdict(errnoOf(err)).also(unix.EADDRNOTAVAIL)
 }
 
-// dialUDP asks the kernel for a route; nothing is sent.
-func dialUDP(addr string) Result {
+// dialUDP asks the kernel for a route; nothing is sent. One socket of each
+// family serves for all: ending one is the slow part.
+func (in *inside) dialUDP(addr string) Result {
 	sa, family, ok := sockaddr(addr)
 	if !ok {
 		return Result{Outcome: Failed, Detail: "not an address"}
 	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return verdict(errnoOf(err))
+	fd, open := in.udp[family]
+	if !open {
+		var err error
+		fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return verdict(errnoOf(err))
+		}
+		if in.udp == nil {
+			in.udp = map[int]int{}
+		}
+		in.udp[family] = fd
 	}
-	defer unix.Close(fd)
 	return verdict(errnoOf(unix.Connect(fd, sa))).also(unix.EADDRNOTAVAIL)
 }

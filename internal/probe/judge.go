@@ -75,8 +75,14 @@ func Judge(s *Spec, report []byte, obs *Observation) (task.Vector, map[task.Axis
 					l, text = in, inText+"; host: "+text
 				}
 			}
-			if text == "" {
+			switch {
+			case text != "":
+			case l == 0:
 				text = "unmeasured"
+			case l == task.LevelNA:
+				text = "does not apply"
+			default:
+				text = "vouched for on the host"
 			}
 			set(a, l, text)
 		}
