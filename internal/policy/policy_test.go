@@ -124,7 +124,7 @@ func TestRequired(t *testing.T) {
 		need task.Vector
 	}{
 		{DefaultRows(), task.Vector{task.NET: 0}}, {DefaultRows(), task.Vector{task.FS: 1}}, {DefaultRows(), task.Vector{task.SRC: task.LevelNA}},
-		{DefaultRows(), task.Vector{task.SRC: 9}}, {DefaultRows(), task.Vector{"XXX": 1}}, {[]string{"R9"}, nil},
+		{DefaultRows(), task.Vector{task.SRC: 9}}, {DefaultRows(), task.Vector{"ABC": 1}}, {[]string{"R9"}, nil},
 	} {
 		if _, _, err := Required(c.rows, c.need); task.CodeOf(err) != task.CodePolicy {
 			t.Errorf("%v %v: %v", c.rows, c.need, err)
