@@ -187,12 +187,13 @@ func (c *Client) request(ctx context.Context, body frame.RequestBody, call *Call
 	if call != nil {
 		p.fds = 1
 	}
+	reply := p.reply // the reader takes p.reply away once it was used
 	id, err := c.write(p, b, fs)
 	if err != nil {
 		return frame.ReplyBody{}, nil, err
 	}
 	select {
-	case a := <-p.reply:
+	case a := <-reply:
 		if !a.body.OK {
 			return a.body, nil, refusal(a.body)
 		}

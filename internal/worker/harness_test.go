@@ -108,8 +108,11 @@ type box struct {
 	exited chan struct{}
 }
 
-// launch starts W and returns the host's end of its channel, before hello.
-func launch(t testing.TB) *box {
+// launch starts W as the invoking user and returns the host's end of its
+// channel, before hello.
+func launch(t testing.TB) *box { return launchAs(t, os.Getuid()) }
+
+func launchAs(t testing.TB, uid int) *box {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -133,8 +136,11 @@ func launch(t testing.TB) *box {
 	b.cmd = &exec.Cmd{Path: path, Args: []string{"caisson-worker", inside.RoleInit}, Env: []string{}, ExtraFiles: []*os.File{theirs}, Stderr: os.Stderr}
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
-		UidMappings: id(os.Getuid()), GidMappings: id(os.Getgid()), Setsid: true,
+		UidMappings: id(uid), GidMappings: id(os.Getgid()), Setsid: true,
 		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID},
+	}
+	if uid != os.Getuid() {
+		b.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 1000, Gid: 1000, NoSetGroups: true}
 	}
 	err = b.cmd.Start()
 	_ = theirs.Close()
@@ -163,9 +169,11 @@ func launch(t testing.TB) *box {
 	return b
 }
 
-func start(t testing.TB) *box {
+func start(t testing.TB) *box { return startAs(t, os.Getuid()) }
+
+func startAs(t testing.TB, uid int) *box {
 	t.Helper()
-	b := launch(t)
+	b := launchAs(t, uid)
 	var err error
 	b.client, err = worker.Start(context.Background(), b.conn, worker.Options{WorkerPID: b.cmd.Process.Pid, OnPoison: func(e error) { b.poison <- e }})
 	if err != nil {
@@ -262,4 +270,20 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Fatalf("not reached: %s", what)
 }
 
-var _ = frame.MaxBody
+func rlimits(res int, n uint64) []frame.Rlimit {
+	return []frame.Rlimit{{Resource: res, Soft: n, Hard: n}}
+}
+
+func devNull(t testing.TB) []*os.File {
+	t.Helper()
+	var fs []*os.File
+	for range 3 {
+		f, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() })
+		fs = append(fs, f)
+	}
+	return fs
+}

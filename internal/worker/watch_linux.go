@@ -39,11 +39,16 @@ func (w *watcher) status() (status uint32, ok bool) {
 // pidfdStatus returns how the process ended. untold says that it was reaped
 // and this kernel (before 6.15) does not keep what it knew.
 func pidfdStatus(fd int) (status uint32, ok, untold bool) {
-	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
-	if err := unix.IoctlPidfdInfo(fd, &info); err != nil {
-		return 0, false, true
+	// The second look is for a process that was reaped between the two lookups
+	// that the kernel makes for one call: it then says "no such process" although
+	// it has kept the status.
+	for range 2 {
+		info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
+		if unix.IoctlPidfdInfo(fd, &info) == nil {
+			return uint32(info.Exit_code), info.Mask&unix.PIDFD_INFO_EXIT != 0, false
+		}
 	}
-	return uint32(info.Exit_code), info.Mask&unix.PIDFD_INFO_EXIT != 0, false
+	return 0, false, true
 }
 
 // run ends with the program, or when interrupted.
