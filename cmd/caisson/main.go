@@ -9,9 +9,15 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/door/cli"
 	"github.com/caisson-dev/caisson/internal/version"
+	"github.com/caisson-dev/caisson/internal/wire"
 )
 
-func main() { os.Exit(run(openEngine)) }
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == wire.SuperviseArg {
+		os.Exit(wire.Supervise())
+	}
+	os.Exit(run(openEngine))
+}
 
 // run is the program around one way to open an engine; the tests give another.
 func run(open engineFunc) int {

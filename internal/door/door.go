@@ -54,6 +54,8 @@ type ExecIO struct {
 	Progress func(string)
 	// Started is called once when the command has been started; may be nil.
 	Started func(id task.ID)
+	// Ended is called once by Run with what became of the task; may be nil.
+	Ended func(*task.CloseReport)
 	// Summary is called once after the command ended and returns what went
 	// through the pipes. It may block until they are drained. May be nil.
 	Summary func() IOSummary

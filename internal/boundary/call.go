@@ -1,0 +1,271 @@
+package boundary
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/worker"
+)
+
+// How long a cancelled command has between SIGTERM and SIGKILL: as long as
+// `docker stop` gives; and after a second wish.
+const (
+	graceFirst  = 10 * time.Second
+	graceSecond = time.Second
+	// killTime bounds the proof of death after SIGKILL; then the whole boundary goes.
+	killTime = 10 * time.Second
+)
+
+var _ = sys.RegisterFaults("call.before-intent", "call.after-intent", "call.started", "call.before-outcome")
+
+// Exec implements door.Engine.
+func (m *Manager) Exec(ctx context.Context, ref string, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
+	// The supervisor's own door passes the id it holds; spare it the database.
+	l := m.lookup(task.ID(ref))
+	if l == nil {
+		t, err := m.cfg.DB.Find(ctx, ref)
+		if err != nil {
+			closeFiles(io.Files[:])
+			return task.Outcome{}, err
+		}
+		if l = m.lookup(t.ID()); l == nil {
+			if t.View.State != task.Ready {
+				closeFiles(io.Files[:])
+				return task.Outcome{}, notReady(t.View)
+			}
+			return m.cfg.Remote(t.ID()).Exec(ctx, cmd, io)
+		}
+	}
+	return m.call(ctx, l, cmd, io)
+}
+
+func notReady(v task.View) error {
+	err := task.Errorf(task.CodeState, "exec", "task %s is %s, not ready", v.ID, v.State)
+	switch {
+	case v.State == task.Kept:
+		return err.WithHint("its processes are gone; `caisson diff %s` and `caisson log %s` still work, `caisson open` starts a new task", v.ID, v.ID)
+	case v.State == task.Closed:
+		return err.WithHint("`caisson open` starts a new task")
+	case v.State == task.Stuck:
+		return err.WithHint("`caisson reap` retries its cleanup; `caisson show %s` says what is stuck", v.ID)
+	}
+	return err.WithHint("`caisson show %s` says more", v.ID)
+}
+
+// call runs one command in a live boundary: evidence before, command, evidence
+// after. The outcome is returned even when the evidence of it could not be
+// written; then err says so.
+func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
+	files := io.Files[:]
+	if cmd.TTY {
+		files = nil
+	}
+	if err := l.enter(); err != nil {
+		closeFiles(files)
+		return task.Outcome{}, err
+	}
+	defer l.calls.Done()
+	if len(cmd.Argv) == 0 {
+		closeFiles(files)
+		return task.Outcome{}, task.Errorf(task.CodeUsage, "call", "no command given")
+	}
+	if cmd.Dir == "" {
+		cmd.Dir = l.spec.Source.Target
+	}
+	if err := sys.Fault("call.before-intent"); err != nil {
+		closeFiles(files)
+		return task.Outcome{}, err
+	}
+	digest := callDigest(l.id, cmd)
+	intent := map[string]any{"call": digest[:16], "digest": digest, "argv": cmd.Argv, "dir": cmd.Dir, "tty": cmd.TTY, "env": envNames(cmd.Env)}
+	if _, err := l.log.Append(ctx, evidence.CallIntent, m.actor(), intent); err != nil {
+		closeFiles(files)
+		return task.Outcome{}, err
+	}
+	if err := sys.Fault("call.after-intent"); err != nil {
+		closeFiles(files)
+		return task.Outcome{}, err
+	}
+	begun := time.Now()
+	out, err := m.execute(ctx, l, cmd, io)
+	out.Duration = time.Since(begun)
+	if out.Reason == "" && out.Signal != 0 {
+		l.mu.Lock()
+		out.Reason = l.limit
+		l.mu.Unlock()
+	}
+	body := map[string]any{"call": digest[:16], "exit": out.Exit, "signal": out.Signal, "observed": out.Observed, "duration_ms": out.Duration.Milliseconds()}
+	if out.Reason != "" {
+		body["reason"] = out.Reason
+	}
+	if err != nil {
+		body["error"] = err.Error()
+		body["code"] = string(task.CodeOf(err))
+	} else if io.Summary != nil {
+		s := io.Summary()
+		body["stdin_bytes"], body["stdout_bytes"], body["stderr_bytes"] = s.StdinBytes, s.StdoutBytes, s.StderrBytes
+		body["stdout_sha256"], body["stderr_sha256"] = s.StdoutSHA256, s.StderrSHA256
+		body["stdout_tail"], body["stderr_tail"] = string(s.StdoutTail), string(s.StderrTail)
+	}
+	if ferr := sys.Fault("call.before-outcome"); ferr != nil {
+		return out, errors.Join(err, ferr)
+	}
+	dctx, done := sys.Detach(ctx, time.Minute)
+	defer done()
+	if _, eerr := l.log.Append(dctx, evidence.CallOutcome, self, body); eerr != nil {
+		err = errors.Join(err, eerr)
+	}
+	return out, err
+}
+
+// execute starts the command and stays until it ended or was ended.
+func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
+	files, err := stdio(l, cmd, io)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	call, err := l.wk.Exec(ctx, worker.Command{Argv: cmd.Argv, Dir: cmd.Dir, Env: append(append([]string{}, l.spec.Env...), cmd.Env...), TTY: cmd.TTY}, files)
+	closeFiles(files)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	if err := sys.Fault("call.started"); err != nil {
+		return task.Outcome{}, err
+	}
+	if io.Started != nil {
+		io.Started(l.id)
+	}
+	type ended struct {
+		out task.Outcome
+		err error
+	}
+	wait := make(chan ended, 1)
+	wctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go func() {
+		out, err := call.Wait(wctx)
+		wait <- ended{out, err}
+	}()
+
+	var reason string
+	steps := 0
+	killed := make(chan error, 3)
+	end := func(why string, grace time.Duration) {
+		if reason == "" {
+			reason = why
+		}
+		steps++
+		kctx, done := sys.Detach(ctx, grace+killTime)
+		go func() {
+			defer done()
+			killed <- call.Cancel(kctx, grace)
+		}()
+	}
+	caller, closing := ctx.Done(), l.ctx.Done()
+	for {
+		select {
+		case e := <-wait:
+			e.out.Reason = reason
+			if reason != "" && e.err == nil {
+				// It ended, but its children may not have: the wish was that all end.
+				select {
+				case kerr := <-killed:
+					if kerr != nil {
+						m.condemn(l, kerr)
+					}
+				case <-time.After(graceFirst + killTime):
+					m.condemn(l, errors.New("descendants of the command could not be confirmed dead"))
+				}
+			}
+			return e.out, e.err
+		case s, ok := <-io.Signals:
+			if !ok {
+				io.Signals = nil
+			} else if n, isNum := s.(syscall.Signal); isNum {
+				_ = call.Signal(n)
+			}
+		case _, ok := <-io.Cancels:
+			switch {
+			case !ok:
+				io.Cancels = nil
+			case steps == 0:
+				end("canceled", graceFirst)
+			case steps == 1:
+				end("canceled", graceSecond)
+			default:
+				end("canceled", 0)
+			}
+		case <-caller:
+			caller = nil
+			end("canceled: "+context.Cause(ctx).Error(), graceSecond)
+		case <-closing:
+			closing = nil
+			end(context.Cause(l.ctx).Error(), graceSecond)
+		}
+	}
+}
+
+// condemn ends a boundary in which something could not be proven dead.
+func (m *Manager) condemn(l *live, cause error) {
+	m.cfg.Log("task " + string(l.id) + ": " + cause.Error() + "; the whole boundary is ended")
+	l.cancel(task.Errorf(task.CodeStuck, "call", "a cancelled command could not be confirmed dead: %v", cause))
+	ctx, done := sys.Detach(context.Background(), cleanupTime)
+	defer done()
+	if err := l.inst.Destroy(ctx); err != nil {
+		m.cfg.Log("task " + string(l.id) + ": " + err.Error())
+	}
+}
+
+// stdio returns the tool's ends of its input and output.
+func stdio(l *live, cmd task.Command, io *door.ExecIO) ([]*os.File, error) {
+	if !cmd.TTY {
+		return io.Files[:], nil
+	}
+	opener, ok := l.inst.(backend.PTYOpener)
+	if !ok {
+		return nil, task.Errorf(task.CodeUnsupported, "call.pty", "this backend has no terminals").WithHint("redirect standard input or output")
+	}
+	master, slave, err := opener.OpenPTY(cmd.Rows, cmd.Cols)
+	if err != nil {
+		return nil, task.Errorf(task.CodeUnavailable, "call.pty", "cannot make a terminal inside: %w", err)
+	}
+	io.OnPTY(master)
+	return []*os.File{slave}, nil
+}
+
+// callDigest binds a call to its task, arguments, folder and the names of what it
+// adds to the environment; values stay out, so that a digest gives none away.
+func callDigest(id task.ID, cmd task.Command) string {
+	b, _ := json.Marshal(struct {
+		Task task.ID
+		Cmd  task.Command
+		Env  []string
+	}{id, cmd, envNames(cmd.Env)})
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// envNames lists the names set for one command; values never go on record.
+func envNames(env []string) []string {
+	names := []string{}
+	for _, kv := range env {
+		for i := range kv {
+			if kv[i] == '=' {
+				names = append(names, kv[:i])
+				break
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,376 @@
+package boundary
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+var _ = sys.RegisterFaults("close.begun", "close.dead", "close.rescued", "close.removing", "close.files", "close.pins", "close.recorded")
+
+// keepTime is how long files of a changed or failed task stay by default.
+const keepTime = 24 * time.Hour
+
+// endOptions says how finish decides between releasing and keeping.
+type endOptions struct {
+	discard bool      // the owner gave up whatever is in the files
+	keep    task.Keep // empty: the task's own mode
+	ofRun   bool      // the command of `run` is over: auto keeps changed work
+	failed  bool      // it ended with another status than 0
+	lost    bool      // the supervisor died: a person should see the files
+	expired bool      // the retention is over
+	tell    func(string)
+}
+
+// Close implements door.Engine.
+func (m *Manager) Close(ctx context.Context, ref string, o door.CloseOptions) (*task.CloseReport, error) {
+	t, err := m.cfg.DB.Find(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if o.DryRun {
+		return m.closePreview(ctx, t, o)
+	}
+	if l := m.lookup(t.ID()); l != nil {
+		return m.end(l, task.Errorf(task.CodeCanceled, "close", "the task is being closed"), endOptions{discard: o.Discard, keep: o.Keep, tell: o.Progress})
+	}
+	if t.View.State == task.Closed {
+		return &task.CloseReport{Schema: closeSchema, ID: t.ID(), State: task.Closed, Rescued: t.View.Results}, nil
+	}
+	if t.Supervisor != nil && sys.Alive(identOf(t.Supervisor.Process)) {
+		return m.cfg.Remote(t.ID()).Close(ctx, o)
+	}
+	l, err := m.adopt(ctx, t.ID())
+	if err != nil {
+		return nil, err
+	}
+	defer l.release()
+	dctx, done := sys.Detach(ctx, cleanupTime)
+	defer done()
+	return m.finish(dctx, l, endOptions{discard: o.Discard, keep: o.Keep, tell: o.Progress})
+}
+
+const closeSchema = "caisson.close/1"
+
+// closePreview says what a close would find and rescue.
+func (m *Manager) closePreview(ctx context.Context, t inventory.Task, o door.CloseOptions) (*task.CloseReport, error) {
+	rep := &task.CloseReport{Schema: closeSchema, ID: t.ID(), DryRun: true, State: t.View.State, Discarded: o.Discard, Retention: t.View.Retention, Rescued: t.View.Results}
+	ws := source.Workspace{Task: t.ID(), Dir: m.taskDir(t.ID())}
+	if !t.View.Ran || !exists(filepath.Join(ws.Dir, "source")) {
+		return rep, nil
+	}
+	w, err := source.Work(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	rep.Work = *w
+	return rep, nil
+}
+
+// end ends a task whose boundary this process holds; every caller gets the one
+// report.
+func (m *Manager) end(l *live, cause error, o endOptions) (*task.CloseReport, error) {
+	l.ending.Do(func() {
+		l.shut()
+		l.cancel(cause)
+		l.calls.Wait()
+		ctx, done := sys.Detach(context.Background(), cleanupTime)
+		defer done()
+		l.report, l.endErr = m.finish(ctx, l, o)
+		m.mu.Lock()
+		delete(m.live, l.id)
+		m.mu.Unlock()
+	})
+	return l.report, l.endErr
+}
+
+// release lets go of an adopted task's lock and log.
+func (l *live) release() {
+	if l.log != nil {
+		_ = l.log.Close()
+	}
+	if l.lock != nil {
+		_ = l.lock.Unlock()
+	}
+}
+
+// finish takes a task from wherever it stands to closed, kept or stuck. It can
+// be repeated after a crash at any of its steps.
+func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.CloseReport, error) {
+	rep := &task.CloseReport{Schema: closeSchema, ID: l.id, Discarded: o.discard}
+	t, err := m.begin(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	tell(o.tell, "ending processes")
+	if err := m.endProcesses(ctx, l, t); err != nil {
+		return m.stuck(ctx, l, rep, err)
+	}
+	if err := sys.Fault("close.dead"); err != nil {
+		return m.stuck(ctx, l, rep, err)
+	}
+	keep, rescueErr := m.rescue(ctx, l, t, o, rep)
+	if err := sys.Fault("close.rescued"); err != nil {
+		return m.stuck(ctx, l, rep, err)
+	}
+	if keep != nil {
+		return m.retain(ctx, l, rep, keep, rescueErr)
+	}
+	tell(o.tell, "removing the task's files")
+	left, err := m.remove(ctx, l, t, o, rep)
+	if err != nil {
+		return m.stuck(ctx, l, rep, err)
+	}
+	if left {
+		until := time.Now().Add(keepTime)
+		if t.View.Retention != nil {
+			until = t.View.Retention.Until
+		}
+		return m.retain(ctx, l, rep, &task.Retention{Owner: t.View.Owner, Until: until.UTC(), Why: "files that no commit can hold (ignored files, the output store)"}, nil)
+	}
+	return m.closed(ctx, l, rep)
+}
+
+// begin records that the task is being ended.
+func (m *Manager) begin(ctx context.Context, l *live) (inventory.Task, error) {
+	if l.unserve != nil {
+		l.unserve()
+		l.unserve = nil
+	}
+	var t inventory.Task
+	err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) (err error) {
+		if t, err = tx.Task(l.id); err != nil || t.View.State == task.Closing {
+			return err
+		}
+		return tx.SetState(l.id, task.Closing, nil)
+	})
+	if err != nil {
+		return t, err
+	}
+	if l.log != nil {
+		if _, err := l.log.Append(ctx, evidence.CleanupIntent, self, map[string]any{"from": t.View.State}); err != nil {
+			return t, err
+		}
+	}
+	return t, sys.Fault("close.begun")
+}
+
+// endProcesses kills everything inside and proves it.
+func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) error {
+	if l.wk != nil {
+		_ = l.wk.Close()
+	}
+	l.watch.Wait()
+	d, err := m.driver(t.View.Backend)
+	if err != nil {
+		return err
+	}
+	rs, err := m.cfg.DB.Resources(ctx, l.id)
+	if err != nil {
+		return err
+	}
+	var mine []backend.Resource
+	for _, r := range rs {
+		if r.Provider == d.Name() && r.State != task.Gone {
+			mine = append(mine, backend.Resource{Kind: r.Kind, Name: r.Name, Token: r.Token, External: r.External})
+		}
+	}
+	inst := l.inst
+	if inst == nil && len(mine) > 0 {
+		inst, err = d.Attach(ctx, mine)
+		if errors.Is(err, backend.ErrNotFound) {
+			inst, err = nil, nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var cause error
+	if inst != nil {
+		cause = inst.Destroy(ctx)
+	}
+	state := task.Gone
+	if cause != nil {
+		state = task.RStuck
+	}
+	var cs []inventory.ResourceChange
+	for _, r := range mine {
+		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: state, Err: cause})
+	}
+	if cause == nil {
+		cause = m.removeSocket(l.id)
+		if cause == nil {
+			cs = append(cs, inventory.ResourceChange{Kind: kindSocket, Name: string(l.id) + ".sock", State: task.Gone})
+		}
+	}
+	if err := m.mark(ctx, l.id, cs); err != nil {
+		return errors.Join(cause, err)
+	}
+	if l.log != nil && inst != nil && cause == nil {
+		if _, err := l.log.AppendBulk(ctx, evidence.BoundaryEnded, self, map[string]any{"confirmed": true}); err != nil {
+			return err
+		}
+	}
+	return cause
+}
+
+// mark records changes of resources that are on record.
+func (m *Manager) mark(ctx context.Context, id task.ID, cs []inventory.ResourceChange) error {
+	rs, err := m.cfg.DB.Resources(ctx, id)
+	if err != nil {
+		return err
+	}
+	state := map[string]task.ResourceState{}
+	for _, r := range rs {
+		state[r.Kind+"\x00"+r.Name] = r.State
+	}
+	var known []inventory.ResourceChange
+	for _, c := range cs {
+		s, ok := state[c.Kind+"\x00"+c.Name]
+		if !ok || s == c.State {
+			continue
+		}
+		if c.State == task.Gone && s == task.Present {
+			known = append(known, inventory.ResourceChange{Kind: c.Kind, Name: c.Name, State: task.Removing})
+		}
+		known = append(known, c)
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	return m.cfg.DB.SetResources(ctx, id, known)
+}
+
+// removeSocket takes the control socket away if it is one.
+func (m *Manager) removeSocket(id task.ID) error {
+	path := filepath.Join(m.cfg.RuntimeDir, string(id)+".sock")
+	i, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return task.Errorf(task.CodeStuck, "close", "the control socket cannot be looked at: %w", err)
+	}
+	if i.Mode()&os.ModeSocket == 0 {
+		return nil // somebody else's file with our name: leave it
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return task.Errorf(task.CodeStuck, "close", "the control socket cannot be removed: %w", err)
+	}
+	return nil
+}
+
+// retain keeps the files for a while. cause is why work could not be brought
+// out, when that is the reason.
+func (m *Manager) retain(ctx context.Context, l *live, rep *task.CloseReport, r *task.Retention, cause error) (*task.CloseReport, error) {
+	rep.State, rep.Retention = task.Kept, r
+	if l.log != nil {
+		body := map[string]any{"until": r.Until, "why": r.Why}
+		if cause != nil {
+			body["error"] = cause.Error()
+		}
+		if _, err := l.log.Append(ctx, evidence.TaskKept, self, body); err != nil {
+			return rep, errors.Join(cause, err)
+		}
+	}
+	err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+		if l.log != nil {
+			h := l.log.Head()
+			if err := tx.SetHead(l.id, h.Seq, h.Hash); err != nil {
+				return err
+			}
+		}
+		if err := tx.SetState(l.id, task.Kept, func(v *task.View) {
+			v.Retention, v.Results = r, rep.Rescued
+			if cause != nil {
+				v.Problem = cause.Error()
+			}
+		}); err != nil {
+			return err
+		}
+		return tx.ClearSupervisor(l.id)
+	})
+	l.done()
+	return rep, errors.Join(cause, err)
+}
+
+// closed seals the record once everything is confirmed gone.
+func (m *Manager) closed(ctx context.Context, l *live, rep *task.CloseReport) (*task.CloseReport, error) {
+	rep.State = task.Closed
+	if l.log != nil {
+		if _, err := l.log.AppendBulk(ctx, evidence.TaskSealed, self, map[string]any{"results": rep.Rescued, "discarded": rep.Discarded}); err != nil {
+			return m.stuck(ctx, l, rep, err)
+		}
+		if _, err := l.log.Append(ctx, evidence.TaskClosed, self, nil); err != nil {
+			return m.stuck(ctx, l, rep, err)
+		}
+	}
+	err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+		if l.log != nil {
+			h := l.log.Head()
+			if err := tx.SetHead(l.id, h.Seq, h.Hash); err != nil {
+				return err
+			}
+		}
+		if err := tx.SetState(l.id, task.Closed, func(v *task.View) { v.Retention, v.Results = nil, rep.Rescued }); err != nil {
+			return err
+		}
+		return tx.ClearSupervisor(l.id)
+	})
+	if err == nil {
+		err = sys.Fault("close.recorded")
+	}
+	l.done()
+	return rep, err
+}
+
+// stuck keeps the ownership of what could not be removed.
+func (m *Manager) stuck(ctx context.Context, l *live, rep *task.CloseReport, cause error) (*task.CloseReport, error) {
+	rep.State = task.Stuck
+	err := task.Errorf(task.CodeStuck, "close", "task %s could not be ended completely: %w", l.id, cause).
+		WithHint("nothing is lost and it stays on record; `caisson reap` retries, `caisson show %s` lists what is left", l.id)
+	if l.log != nil {
+		_, _ = l.log.Append(ctx, evidence.TaskStuck, self, map[string]any{"error": cause.Error()})
+	}
+	serr := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+		if err := tx.SetState(l.id, task.Stuck, func(v *task.View) {
+			v.Problem = cause.Error()
+			if len(rep.Rescued) > 0 {
+				v.Results = rep.Rescued
+			}
+		}); err != nil {
+			return err
+		}
+		return tx.ClearSupervisor(l.id)
+	})
+	if rs, rerr := m.cfg.DB.Resources(ctx, l.id); rerr == nil {
+		for _, r := range rs {
+			if r.State != task.Gone {
+				rep.Stuck = append(rep.Stuck, r.Resource)
+			}
+		}
+	}
+	l.done()
+	return rep, errors.Join(err, serr)
+}
+
+// done closes what this process held of the task.
+func (l *live) done() {
+	l.release()
+	l.log, l.lock = nil, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

@@ -1,0 +1,287 @@
+package boundary
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/policy"
+	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// decided is a plan: everything that is known before anything is made.
+type decided struct {
+	req    task.Request
+	repo   *source.Repo
+	driver backend.Driver
+	caps   backend.Capabilities
+	plan   *policy.Decision
+	spec   backend.Spec // without what only a created task has
+	tools  []task.Tool
+	grants []task.Grant
+}
+
+// insideUID is the one user inside every boundary.
+const insideUID = 1000
+
+// decide looks at the repository, the machine and the wishes, and says what the
+// boundary would be. It has no effect.
+func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv []string) (*decided, error) {
+	d := &decided{req: req}
+	if err := m.accepts(&d.req); err != nil {
+		return nil, err
+	}
+	var err error
+	if d.driver, err = m.driver(req.Backend); err != nil {
+		return nil, err
+	}
+	if d.repo, err = source.Inspect(ctx, source.Options{Dir: req.Repo, Base: req.Base, At: req.At, History: req.History, Env: m.cfg.Environ}); err != nil {
+		return nil, err
+	}
+	if d.caps, err = d.driver.Probe(ctx); err != nil {
+		return nil, err
+	}
+	findings, err := m.draft(ctx, d, id)
+	if err != nil {
+		return nil, err
+	}
+	promised, how := m.promises(d)
+	if !d.caps.Usable {
+		promised, how = task.Vector{}, map[task.Axis]string{}
+		for _, a := range task.Axes {
+			how[a] = d.caps.Why
+		}
+	}
+	ways := map[task.Axis][]string{}
+	if d.caps.Fix != "" {
+		for _, a := range task.Axes {
+			ways[a] = []string{d.caps.Fix}
+		}
+	}
+	d.plan, err = policy.Decide(policy.Input{
+		Rows: policy.DefaultRows(), Need: d.req.Need, Backend: d.driver.Name(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH + " " + d.caps.Version,
+		Promised: promised, How: how, Findings: append(append([]task.Finding{}, d.caps.Findings...), findings...),
+		Grants: d.grants, Limits: d.spec.Limits, Source: d.repo.Ref, Command: argv,
+		Instances: m.instances(ctx), Ways: ways,
+	})
+	return d, err
+}
+
+// accepts refuses wishes that this release cannot fulfil, by name.
+func (m *Manager) accepts(r *task.Request) error {
+	if r.Strategy == "" {
+		r.Strategy = task.StrategyClone
+	}
+	if r.Strategy != task.StrategyClone {
+		return task.Errorf(task.CodeUnsupported, "plan", "source strategy %q is not in this version", r.Strategy).
+			WithHint("leave --source out: the task gets a private clone")
+	}
+	if r.History == "" {
+		r.History = task.HistoryFull
+	}
+	if r.Keep == "" {
+		r.Keep = task.KeepAuto
+	}
+	for _, g := range r.Grants {
+		if g != "ptrace" && g != "userns" {
+			return task.Errorf(task.CodeUnsupported, "plan", "no grant is named %q", g).WithHint("--grant takes ptrace or userns")
+		}
+	}
+	return nil
+}
+
+func (m *Manager) driver(name string) (backend.Driver, error) {
+	if name == "" || name == "auto" {
+		name = "linux"
+	}
+	var have []string
+	for _, d := range m.cfg.Drivers {
+		if d.Name() == name {
+			return d, nil
+		}
+		have = append(have, d.Name())
+	}
+	return nil, task.Errorf(task.CodeUnsupported, "plan", "backend %q is not in this version", name).
+		WithHint("available: %s", strings.Join(have, ", "))
+}
+
+// draft fills the spec with everything but the task's own folders and collects
+// what a person granted.
+func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Finding, error) {
+	env, envGrants, err := environment(d.req, id, m.cfg.Identity, m.cfg.Environ)
+	if err != nil {
+		return nil, err
+	}
+	d.grants = append(d.grants, envGrants...)
+	dir := m.taskDir(id)
+	s := backend.Spec{
+		Task: id, Instance: m.cfg.DB.Instance(), Identity: m.cfg.Identity, Home: m.cfg.Identity.Home,
+		Source: backend.Mount{Source: filepath.Join(dir, "source"), Target: d.repo.Ref.Target, Writable: true},
+		Out:    backend.Mount{Source: filepath.Join(dir, "out"), Target: backend.OutDir, Writable: true},
+		Env:    env, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
+		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir, d.repo.Ref.Repo},
+	}
+	for i, o := range d.repo.Objects {
+		s.Objects = append(s.Objects, backend.Mount{Source: o, Target: fmt.Sprintf("%s/%d", backend.ObjectsDir, i)})
+	}
+	var findings []task.Finding
+	for _, g := range d.req.Grants {
+		d.grants = append(d.grants, task.Grant{Kind: g, Value: "yes", Source: "flag"})
+		switch g {
+		case "ptrace":
+			s.Ptrace = true
+			findings = append(findings, task.Finding{ID: "grant-ptrace", Axis: task.PRC, Cap: 2, Text: "programs of the task may trace each other"})
+		case "userns":
+			s.Userns = true
+			findings = append(findings, task.Finding{ID: "grant-userns", Axis: task.PRC, Cap: 2, Text: "programs of the task may make user namespaces, which opens more of the kernel to them"})
+		}
+	}
+	if d.req.Rootfs != "" {
+		if s.Rootfs, err = absolute(d.req.Rootfs, "--rootfs"); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range d.req.RO {
+		b, err := seed(r)
+		if err != nil {
+			return nil, err
+		}
+		s.RO = append(s.RO, backend.Mount{Source: b.Source, Target: b.Target})
+		d.grants = append(d.grants, task.Grant{Kind: "ro", Value: r, Source: "flag"})
+		findings = append(findings, task.Finding{ID: "ro-seed", Axis: task.FS, Cap: 2, Location: b.Source,
+			Text: "a host folder is readable inside at " + b.Target + ", granted by --ro"})
+	}
+	if len(s.RO) > 0 {
+		screened, more, err := m.cfg.Screen(ctx, s.RO)
+		if err != nil {
+			return nil, err
+		}
+		s.RO, findings = screened, append(findings, more...)
+	}
+	if s.Rootfs == "" {
+		mounts, tools, more, err := m.cfg.Toolchains(ctx, valueOf(env, "PATH"), m.cfg.Identity.Home)
+		if err != nil {
+			return nil, err
+		}
+		s.Tools, d.tools, findings = mounts, tools, append(findings, more...)
+	}
+	if err := m.cfg.CheckPaths(s); err != nil {
+		return nil, err
+	}
+	d.spec = s
+	return findings, nil
+}
+
+// seed reads DIR[:DIR] of --ro.
+func seed(r string) (task.Bind, error) {
+	from, to, both := strings.Cut(r, ":")
+	src, err := absolute(from, "--ro")
+	if err != nil {
+		return task.Bind{}, err
+	}
+	if !both {
+		to = src
+	}
+	if !filepath.IsAbs(to) || filepath.Clean(to) != to && filepath.Clean(to)+"/" != to {
+		return task.Bind{}, task.Errorf(task.CodeUsage, "ro", "--ro %s: the place inside must be an absolute path without . and ..", r).
+			WithHint("--ro DIR shows DIR at its own path; --ro DIR:/PLACE shows it at /PLACE")
+	}
+	return task.Bind{Source: src, Target: filepath.Clean(to)}, nil
+}
+
+// absolute resolves links of a path that a person typed after flag.
+func absolute(p, flag string) (string, error) {
+	abs, err := filepath.Abs(p)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return "", task.Errorf(task.CodeUsage, "plan", "%s %s: %w", flag, p, err).WithHint("name a folder that exists")
+	}
+	return abs, nil
+}
+
+func valueOf(env []string, key string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, key+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// promises joins what the backend can do here with what the other rooms do.
+func (m *Manager) promises(d *decided) (task.Vector, map[task.Axis]string) {
+	v, how := task.Vector{}, map[task.Axis]string{}
+	base := d.caps.Levels
+	if d.spec.Rootfs != "" {
+		base = base.Join(d.caps.Rootfs)
+	}
+	for a, l := range base {
+		v[a] = l
+	}
+	for a, h := range d.caps.How {
+		how[a] = h
+	}
+	for a, h := range hostLevels(d.repo.Ref, d.grants) {
+		v[a], how[a] = h.level, h.why
+	}
+	return v, how
+}
+
+type vouched struct {
+	level int
+	why   string
+}
+
+// hostLevels are the axes that rooms other than the backend keep.
+func hostLevels(ref task.SourceRef, grants []task.Grant) map[task.Axis]vouched {
+	out := map[task.Axis]vouched{
+		task.SVC: {task.LevelNA, "no services are part of this task"},
+		task.APR: {task.LevelNA, "no call is subject to approval in this version"},
+		task.VER: {task.LevelNA, "verification is checked when a result leaves; not in this version"},
+		task.EVD: {2, "host-side, append-only, hash-linked log, written before each effect"},
+		task.CLN: {2, "every resource recorded before it is made, with a token, and removed only on proof"},
+		task.CRD: {4, "no credential enters; the environment is an allow-list"},
+		task.SRC: {3, "self-contained private clone; results return only as verified bundle"},
+	}
+	if ref.Shared {
+		out[task.SRC] = vouched{2, "private clone with its own .git; every object of the repository is readable"}
+	}
+	for _, g := range grants {
+		if g.Kind == "env" {
+			out[task.CRD] = vouched{1, "variables were passed in by name with --env"}
+		}
+	}
+	return out
+}
+
+// instances names what could be reached today where a boundary is short.
+func (m *Manager) instances(ctx context.Context) map[task.Axis][]string {
+	var others []string
+	if ts, err := m.cfg.DB.List(ctx, false); err == nil {
+		for _, t := range ts {
+			if t.View.State.Live() {
+				others = append(others, fmt.Sprintf("task %s (%s) on %s", t.ID(), t.View.State, t.View.Source.Repo))
+			}
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return map[task.Axis][]string{task.FS: others, task.PRC: others}
+}
+
+// Plan implements door.Engine.
+func (m *Manager) Plan(ctx context.Context, req task.Request, argv []string) (*task.PlanReport, error) {
+	d, err := m.decide(ctx, req, task.NewID(), argv)
+	if err != nil {
+		return nil, err
+	}
+	return &d.plan.Plan, nil
+}

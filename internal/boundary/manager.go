@@ -1,0 +1,172 @@
+// Package boundary is the one road a task takes: decide, provision, probe,
+// call, rescue, release.
+//
+// Its limit: it sequences the rooms and does nothing itself: no system calls,
+// no parsing, no printing, no technology's name.
+package boundary
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/worker"
+)
+
+// Config is everything a Manager needs from outside. All fields are required
+// unless they say otherwise.
+type Config struct {
+	StateDir   string // absolute; holds state.db and tasks/
+	RuntimeDir string // absolute; holds control sockets
+	DB         *inventory.DB
+	Drivers    []backend.Driver
+	Identity   task.Identity
+	Version    string
+	Environ    []string // of the process a person started, K=V
+	// Worker returns the path of the worker program, in place and checked.
+	Worker func() (string, error)
+	// Toolchains finds what PATH offers and what of it must be hidden.
+	Toolchains func(ctx context.Context, path, home string) ([]backend.Mount, []task.Tool, []task.Finding, error)
+	// Screen looks through granted folders for sockets and credentials.
+	Screen func(ctx context.Context, mounts []backend.Mount) ([]backend.Mount, []task.Finding, error)
+	// CheckPaths refuses mounts that would overlap what must stay apart.
+	CheckPaths func(backend.Spec) error
+	// Defaults fills in limits that nobody asked for.
+	Defaults func(task.Limits) task.Limits
+	// Usage returns the bytes that source and output store of a task folder take.
+	Usage func(ctx context.Context, dir string) (int64, error)
+	// Checks are doctor's trials of what is not a backend; may be nil.
+	Checks   func(ctx context.Context) []task.Feature
+	Platform string // "linux/amd64 6.18"
+	// Remote reaches the supervisor of a task that lives in another process.
+	Remote func(id task.ID) Remote
+	// Serve listens on a live task's control socket until stop is called.
+	Serve func(id task.ID) (stop func(), err error)
+	// Spawn starts a supervisor process that opens req and stays.
+	Spawn func(ctx context.Context, req task.Request, progress func(string)) (task.ID, error)
+	// Log receives what no caller can be told, one line at a time; may be nil.
+	Log func(text string)
+}
+
+// Remote is what another process's supervisor can be asked for.
+type Remote interface {
+	Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (task.Outcome, error)
+	Close(ctx context.Context, o door.CloseOptions) (*task.CloseReport, error)
+}
+
+// Manager implements door.Engine. Safe for concurrent use.
+type Manager struct {
+	cfg Config
+
+	mu   sync.Mutex
+	live map[task.ID]*live // tasks whose boundary this process holds
+}
+
+// New returns a manager. It does nothing yet.
+func New(cfg Config) *Manager {
+	if cfg.Log == nil {
+		cfg.Log = func(string) {}
+	}
+	return &Manager{cfg: cfg, live: map[task.ID]*live{}}
+}
+
+// live is one task whose boundary this process holds.
+type live struct {
+	id    task.ID
+	token string
+	dir   string
+	lock  *sys.FileLock
+	log   *evidence.Log
+	ws    source.Workspace
+	spec  backend.Spec
+	inst  backend.Instance
+	wk    *worker.Client
+	keep  task.Keep
+
+	unserve func() // stops the control socket; nil when there is none
+
+	ctx    context.Context // ends when the task is being ended; the cause says why
+	cancel context.CancelCauseFunc
+	calls  sync.WaitGroup // running calls
+	watch  sync.WaitGroup // limits' watchers
+
+	mu      sync.Mutex
+	closing bool
+	limit   string // the last limit that was hit
+
+	ending sync.Once
+	report *task.CloseReport
+	endErr error
+}
+
+func (m *Manager) taskDir(id task.ID) string {
+	return filepath.Join(m.cfg.StateDir, "tasks", string(id))
+}
+
+func (m *Manager) lookup(id task.ID) *live {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.live[id]
+}
+
+// enter counts a call in, or refuses when the task is being ended.
+func (l *live) enter() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing {
+		return task.Errorf(task.CodeState, "call", "task %s is being closed", l.id)
+	}
+	l.calls.Add(1)
+	return nil
+}
+
+// shut lets no further call in.
+func (l *live) shut() {
+	l.mu.Lock()
+	l.closing = true
+	l.mu.Unlock()
+}
+
+// actor is who an event is attributed to: the person at the command line.
+func (m *Manager) actor() evidence.Actor {
+	return evidence.Actor{Kind: "user", ID: m.cfg.Identity.Login}
+}
+
+// self is who acts when nobody asked.
+var self = evidence.Actor{Kind: "caisson", ID: "caisson"}
+
+// supervisor names this process as owner of a task.
+func (m *Manager) supervisor(dir string) (inventory.Supervisor, error) {
+	id, err := sys.Self()
+	if err != nil {
+		return inventory.Supervisor{}, task.Errorf(task.CodeInternal, "boundary.self", "cannot identify the own process: %w", err)
+	}
+	return inventory.Supervisor{Process: inventory.ProcessOf(id), LockPath: filepath.Join(dir, "lock"), Started: time.Now()}, nil
+}
+
+// cleanupTime bounds one cleanup. Removal of a very large tree is the longest
+// step; what is not done by then is stuck and retried.
+const cleanupTime = 10 * time.Minute
+
+func tell(progress func(string), text string) {
+	if progress != nil {
+		progress(text)
+	}
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}

@@ -1,0 +1,326 @@
+package boundary
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+var _ = sys.RegisterFaults("open.before-record", "open.after-record", "open.folder", "open.evidence",
+	"open.source", "open.boundary", "open.recorded", "open.probed", "open.ready")
+
+// The kinds of resources that the manager itself accounts for. Backends name
+// their own.
+const (
+	kindFiles  = "files"  // tasks/<id> but its evidence; External: the folder
+	kindPins   = "pins"   // refs/caisson/<id>/pin/ in the user's repository
+	kindSocket = "socket" // the control socket
+)
+
+// Open implements door.Engine: it has a supervisor process open the task and
+// returns when the task is ready.
+func (m *Manager) Open(ctx context.Context, req task.Request, progress func(string)) (*task.View, error) {
+	id, err := m.cfg.Spawn(ctx, req, progress)
+	if err != nil {
+		return nil, err
+	}
+	return m.Show(ctx, string(id))
+}
+
+// OpenHere opens a task whose boundary this process holds, and returns its id
+// once it is ready. The caller ends it with End.
+func (m *Manager) OpenHere(ctx context.Context, req task.Request, progress func(string)) (task.ID, error) {
+	l, err := m.open(ctx, req, nil, progress)
+	if err != nil {
+		return "", err
+	}
+	return l.id, nil
+}
+
+// open takes a task from nothing to ready, or leaves nothing but a record.
+func (m *Manager) open(ctx context.Context, req task.Request, argv []string, progress func(string)) (*live, error) {
+	id := task.NewID()
+	d, err := m.decide(ctx, req, id, argv)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.plan.Blocked(); err != nil {
+		return nil, err // nothing was created, not even a record
+	}
+	l, err := m.record(ctx, d, id, argv)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.build(ctx, l, d, progress); err != nil {
+		return nil, m.abandon(ctx, l, err)
+	}
+	m.limits(l)
+	return l, nil
+}
+
+// record writes the intent of everything the task will consist of, then takes
+// its folder and lock.
+func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []string) (*live, error) {
+	if err := sys.Fault("open.before-record"); err != nil {
+		return nil, err
+	}
+	l := &live{id: id, token: task.NewToken(), dir: m.taskDir(id), keep: d.req.Keep}
+	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	l.spec = d.spec
+	l.spec.Token = l.token
+	l.ws = source.Workspace{Task: id, Dir: l.dir, Token: l.token}
+	sup, err := m.supervisor(l.dir)
+	if err != nil {
+		return nil, err
+	}
+	plan := d.plan.Plan
+	view := task.View{
+		Schema: "caisson.task/1", ID: id, Name: d.req.Name, Owner: m.cfg.Identity.Login, Created: time.Now().UTC(),
+		Backend: d.driver.Name(), Source: d.repo.Ref, Command: argv, Levels: plan.Levels, Findings: plan.Findings, Grants: plan.Grants,
+		Limits: plan.Limits, Tools: d.tools, Trust: d.req.Trust, Unattended: d.req.Unattended, NotIsolated: plan.NotIsolated, TaskDir: l.dir,
+		Keep: d.req.Keep, Rootfs: d.spec.Rootfs, Objects: d.repo.Objects, Identity: m.cfg.Identity,
+	}
+	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+		if err := tx.CreateTask(inventory.Task{View: view, Repo: d.repo.Ref.Repo, Base: d.repo.Ref.Base, OwnerUID: m.cfg.Identity.UID}); err != nil {
+			return err
+		}
+		if err := tx.SetSupervisor(id, sup); err != nil {
+			return err
+		}
+		if err := tx.Intend(id, m.resources(d, l)); err != nil {
+			return err
+		}
+		return tx.SetState(id, task.Creating, nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := sys.Fault("open.after-record"); err != nil {
+		return nil, m.abandon(ctx, l, err)
+	}
+	if err := m.takeFolder(ctx, l); err != nil {
+		return nil, m.abandon(ctx, l, err)
+	}
+	return l, nil
+}
+
+// resources names everything the task will consist of, in the order it is made.
+func (m *Manager) resources(d *decided, l *live) []inventory.Resource {
+	rs := []inventory.Resource{
+		{Resource: task.Resource{Kind: kindFiles, Name: string(l.id), Token: l.token}, Provider: "source", Durable: true},
+		{Resource: task.Resource{Kind: kindSocket, Name: string(l.id) + ".sock", Token: l.token}, Provider: "boundary"},
+	}
+	if d.repo.Ref.Shared {
+		rs = append(rs, inventory.Resource{Resource: task.Resource{Kind: kindPins, Name: "refs/caisson/" + string(l.id) + "/pin", Token: l.token}, Provider: "source", Durable: true})
+	}
+	return append(rs, backendResources(d.driver, l.spec)...)
+}
+
+func backendResources(d backend.Driver, s backend.Spec) []inventory.Resource {
+	var rs []inventory.Resource
+	for _, r := range d.Resources(s) {
+		rs = append(rs, inventory.Resource{Resource: task.Resource{Kind: r.Kind, Name: r.Name, Token: r.Token}, Provider: d.Name()})
+	}
+	return rs
+}
+
+// marker is tasks/<id>/task.json: the proof that the folder is what the
+// inventory means, and what the inventory is rebuilt from when it is lost.
+type marker struct {
+	ID       task.ID `json:"id"`
+	Token    string  `json:"token"`
+	Instance string  `json:"instance"`
+	Repo     string  `json:"repo"`
+}
+
+// takeFolder makes the task's folder, locks it and marks it as ours.
+func (m *Manager) takeFolder(ctx context.Context, l *live) error {
+	if err := sys.PrivateDir(l.dir); err != nil {
+		return task.Errorf(task.CodeStateStore, "open", "cannot make the task's folder: %w", err).
+			WithHint("the state directory must be writable; CAISSON_STATE_DIR names another")
+	}
+	lock, err := sys.TryLock(filepath.Join(l.dir, "lock"))
+	if err != nil {
+		return task.Errorf(task.CodeStateStore, "open", "cannot lock the task's folder: %w", err)
+	}
+	l.lock = lock
+	b, err := json.Marshal(marker{ID: l.id, Token: l.token, Instance: m.cfg.DB.Instance(), Repo: l.spec.Source.Target})
+	if err == nil {
+		err = sys.WriteFile(filepath.Join(l.dir, "task.json"), append(b, '\n'), 0o600)
+	}
+	if err == nil {
+		err = os.Mkdir(filepath.Join(l.dir, "out"), 0o700)
+	}
+	if err != nil {
+		return task.Errorf(task.CodeStateStore, "open", "cannot write the task's folder: %w", err)
+	}
+	if err := sys.Fault("open.folder"); err != nil {
+		return err
+	}
+	if l.log, err = evidence.Open(filepath.Join(l.dir, "evidence"), l.id, nil); err != nil {
+		return err
+	}
+	return sys.Fault("open.evidence")
+}
+
+// build makes source and boundary and proves them.
+func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(string)) error {
+	plan := &d.plan.Plan
+	if _, err := l.log.AppendBulk(ctx, evidence.TaskCreated, m.actor(), map[string]any{
+		"name": d.req.Name, "source": plan.Source, "trust": d.req.Trust, "unattended": d.req.Unattended, "origin": d.req.Origin, "version": m.cfg.Version}); err != nil {
+		return err
+	}
+	if _, err := l.log.Append(ctx, evidence.PlanDecided, self, map[string]any{
+		"digest": plan.Digest, "rows": plan.Rows, "matrix": plan.Matrix, "required": d.plan.Required, "levels": plan.Levels,
+		"grants": plan.Grants, "findings": plan.Findings, "limits": plan.Limits}); err != nil {
+		return err
+	}
+	tell(progress, "preparing the source")
+	l.ws.Progress = progress
+	prep, err := source.Prepare(ctx, d.repo, l.ws, source.Inside{ObjectsDir: backend.ObjectsDir, UID: insideUID, GID: insideUID})
+	l.ws.Progress = nil
+	if err != nil {
+		return err
+	}
+	if _, err := l.log.AppendBulk(ctx, evidence.SourcePrepared, self, map[string]any{"source": prep.Ref, "pins": prep.Pins}); err != nil {
+		return err
+	}
+	if err := sys.Fault("open.source"); err != nil {
+		return err
+	}
+	tell(progress, "building the boundary")
+	if _, err := l.log.Append(ctx, evidence.BoundaryIntent, self, map[string]any{"backend": d.driver.Name()}); err != nil {
+		return err
+	}
+	st, err := m.stand(ctx, d.driver, &l.spec, func(cause error) { m.poisoned(l, cause) })
+	if err != nil {
+		return err
+	}
+	l.inst, l.wk = st.inst, st.wk
+	if err := sys.Fault("open.boundary"); err != nil {
+		return err
+	}
+	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+		if err := tx.SetResources(l.id, present(l, d.repo.Ref.Shared, st.inst.Resources())); err != nil {
+			return err
+		}
+		return tx.SetState(l.id, task.Probing, func(v *task.View) { v.Source = prep.Ref })
+	})
+	if err != nil {
+		return err
+	}
+	if err := sys.Fault("open.recorded"); err != nil {
+		return err
+	}
+	return m.prove(ctx, l, d, st)
+}
+
+// present lists what build made.
+func present(l *live, pinned bool, made []backend.Resource) []inventory.ResourceChange {
+	cs := []inventory.ResourceChange{{Kind: kindFiles, Name: string(l.id), State: task.Present, External: l.dir}}
+	if pinned {
+		cs = append(cs, inventory.ResourceChange{Kind: kindPins, Name: "refs/caisson/" + string(l.id) + "/pin", State: task.Present})
+	}
+	for _, r := range made {
+		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: task.Present, External: r.External})
+	}
+	return cs
+}
+
+// prove measures the boundary and lets commands in, or stops.
+func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing) error {
+	proved, seen, findings, report, err := m.probe(ctx, st, &l.spec, hostLevels(d.repo.Ref, d.grants))
+	if err != nil {
+		return err
+	}
+	levels, mismatch := d.plan.Compare(proved, seen, findings)
+	typ := evidence.ProbeReported
+	body := map[string]any{"levels": levels, "findings": findings, "report": json.RawMessage(report)}
+	if mismatch != nil {
+		if _, err := l.log.Append(ctx, evidence.ProbeReported, self, body); err != nil {
+			return errors.Join(mismatch, err)
+		}
+		typ, body = evidence.BoundaryBlocked, map[string]any{"error": mismatch.Error(), "code": string(task.CodeOf(mismatch))}
+	}
+	if _, err := l.log.Append(ctx, typ, self, body); err != nil {
+		return errors.Join(mismatch, err)
+	}
+	if err := sys.Fault("open.probed"); err != nil {
+		return err
+	}
+	set := func(v *task.View) { v.Levels, v.Findings = levels, append(v.Findings, findings...) }
+	if mismatch != nil {
+		err := m.cfg.DB.SetState(ctx, l.id, task.Blocked, func(v *task.View) { set(v); v.Problem = mismatch.Error() })
+		return errors.Join(mismatch, err)
+	}
+	// Known here before anybody can ask for it.
+	m.mu.Lock()
+	m.live[l.id] = l
+	m.mu.Unlock()
+	stop, err := m.cfg.Serve(l.id)
+	if err != nil {
+		return err
+	}
+	l.unserve = stop
+	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+		if err := tx.SetResources(l.id, []inventory.ResourceChange{{Kind: kindSocket, Name: string(l.id) + ".sock", State: task.Present}}); err != nil {
+			return err
+		}
+		return tx.SetState(l.id, task.Ready, func(v *task.View) { set(v); v.Ran = true })
+	})
+	if err != nil {
+		return err
+	}
+	return sys.Fault("open.ready")
+}
+
+// poisoned ends a boundary whose channel was given up.
+func (m *Manager) poisoned(l *live, cause error) {
+	ctx, done := sys.Detach(context.Background(), cleanupTime)
+	defer done()
+	if l.log != nil {
+		_, _ = l.log.Append(ctx, evidence.ChannelPoisoned, self, map[string]any{"error": cause.Error()})
+	}
+	l.cancel(cause)
+	if l.inst != nil {
+		if err := l.inst.Destroy(ctx); err != nil {
+			m.cfg.Log("task " + string(l.id) + ": " + err.Error())
+		}
+	}
+}
+
+// abandon removes what a failed opening made. Nothing was executed, so nothing
+// can be lost. The cause is what the caller returns.
+func (m *Manager) abandon(ctx context.Context, l *live, cause error) error {
+	dctx, done := sys.Detach(ctx, cleanupTime)
+	defer done()
+	m.mu.Lock()
+	delete(m.live, l.id)
+	m.mu.Unlock()
+	if l.log != nil {
+		_, _ = l.log.AppendBulk(dctx, evidence.BoundaryFailed, self, map[string]any{"error": cause.Error(), "code": string(task.CodeOf(cause))})
+	}
+	_ = m.cfg.DB.Update(dctx, l.id, func(v *task.View) {
+		if v.Problem == "" {
+			v.Problem = cause.Error()
+		}
+	})
+	rep, err := m.finish(dctx, l, endOptions{discard: true})
+	if err != nil {
+		m.cfg.Log("task " + string(l.id) + ": " + err.Error())
+	}
+	if rep != nil && rep.State == task.Stuck {
+		return errors.Join(cause, task.Errorf(task.CodeStuck, "open", "and what it had made could not be removed yet").WithHint("`caisson show %s` lists it; `caisson reap` retries", l.id))
+	}
+	return cause
+}

@@ -1,0 +1,346 @@
+package boundary
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/worker"
+)
+
+// maxBundle bounds what a task can bring out as commits.
+const maxBundle = 4 << 30
+
+// rescueTime bounds the throwaway boundary that writes the bundle.
+const rescueTime = 5 * time.Minute
+
+// rescue brings out everything that a removal would lose and decides whether
+// the files are kept. A non-nil retention means: keep, remove nothing. The
+// error is why something could not be brought out; then the files are kept.
+func (m *Manager) rescue(ctx context.Context, l *live, t inventory.Task, o endOptions, rep *task.CloseReport) (*task.Retention, error) {
+	rep.Rescued = t.View.Results
+	if !t.View.Ran || o.discard || !exists(filepath.Join(l.dir, "source")) {
+		return nil, nil
+	}
+	tell(o.tell, "looking for work to bring out")
+	w, err := source.Work(ctx, l.ws)
+	if err == nil {
+		rep.Work = *w
+		err = m.bringOut(ctx, l, t, w, rep)
+	}
+	if err != nil {
+		if l.log != nil {
+			_, _ = l.log.Append(ctx, evidence.RescueFailed, self, map[string]any{"error": err.Error(), "code": string(task.CodeOf(err))})
+		}
+		return retention(t, "work could not be brought out: "+err.Error()),
+			task.Errorf(task.CodeOf(err), "close", "work of task %s could not be brought out, so its files are kept: %w", l.id, err).
+				WithHint("the files are in %s; `caisson close %s` tries again, `--discard` gives them up", filepath.Join(l.dir, "source"), l.id)
+	}
+	mode := o.keep
+	if mode == "" {
+		mode = t.View.Keep
+	}
+	switch {
+	case o.expired:
+		return nil, nil
+	case mode == task.KeepAlways:
+		return retention(t, "asked for (--keep always)"), nil
+	case o.lost && mode != task.KeepNever:
+		return retention(t, "its supervisor ended without closing it"), nil
+	case mode == task.KeepOnFailure && o.failed, mode == task.KeepAuto && o.ofRun && o.failed:
+		return retention(t, "its command failed"), nil
+	case mode == task.KeepAuto && o.ofRun && !rep.Work.Empty():
+		return retention(t, "it changed files"), nil
+	}
+	return nil, nil
+}
+
+func retention(t inventory.Task, why string) *task.Retention {
+	return &task.Retention{Owner: t.View.Owner, Until: time.Now().Add(keepTime).UTC(), Why: why}
+}
+
+// bringOut publishes committed and uncommitted work below refs/caisson/<id>/.
+func (m *Manager) bringOut(ctx context.Context, l *live, t inventory.Task, w *task.Work, rep *task.CloseReport) error {
+	if w.Empty() {
+		return nil
+	}
+	if l.log != nil {
+		if _, err := l.log.Append(ctx, evidence.WorkFound, self, map[string]any{"tracked": len(w.Tracked), "untracked": len(w.Untracked),
+			"ignored": len(w.Ignored), "commits": len(w.Commits), "special": len(w.Special), "truncated": w.Truncated}); err != nil {
+			return err
+		}
+	}
+	var found []task.ResultRef
+	needs, err := source.NeedsBundle(ctx, l.ws)
+	if err != nil {
+		return err
+	}
+	if needs {
+		refs, err := m.bundle(ctx, l, t)
+		if err != nil {
+			return err
+		}
+		found = append(found, refs...)
+	}
+	snap, err := source.MakeSnapshot(ctx, l.ws)
+	if err != nil {
+		return err
+	}
+	refs, err := source.PublishSnapshot(ctx, l.ws, snap)
+	if err != nil {
+		return err
+	}
+	rep.Rescued = merge(rep.Rescued, append(found, refs...))
+	if l.log == nil {
+		return nil
+	}
+	_, err = l.log.Append(ctx, evidence.RescueDone, self, map[string]any{"results": rep.Rescued})
+	return err
+}
+
+// merge adds results, replacing those of the same name.
+func merge(have, more []task.ResultRef) []task.ResultRef {
+	var out []task.ResultRef
+	for _, h := range have {
+		again := false
+		for _, n := range more {
+			again = again || n.Name == h.Name
+		}
+		if !again {
+			out = append(out, h)
+		}
+	}
+	return append(out, more...)
+}
+
+// bundle runs git in a throwaway boundary that sees the task's source
+// read-only, and imports what it writes.
+func (m *Manager) bundle(ctx context.Context, l *live, t inventory.Task) (refs []task.ResultRef, err error) {
+	ctx, done := context.WithTimeout(ctx, rescueTime)
+	defer done()
+	d, err := m.driver(t.View.Backend)
+	if err != nil {
+		return nil, err
+	}
+	argv, env, err := source.BundleCommand(ctx, l.ws)
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.throwaway(ctx, l, t)
+	if err != nil {
+		return nil, err
+	}
+	rs := backendResources(d, s)
+	if err := m.cfg.DB.Intend(ctx, l.id, rs); err != nil {
+		return nil, err
+	}
+	st, err := m.stand(ctx, d, &s, nil)
+	if err == nil {
+		refs, err = m.bundleIn(ctx, l, st, &s, argv, env, t)
+		dctx, ddone := sys.Detach(ctx, cleanupTime)
+		defer ddone()
+		_ = st.wk.Close()
+		err = errors.Join(err, st.inst.Destroy(dctx))
+	}
+	state := task.Gone
+	if task.CodeOf(err) == task.CodeStuck {
+		state = task.RStuck
+	}
+	var cs []inventory.ResourceChange
+	for _, r := range rs {
+		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: state, Err: err})
+	}
+	mctx, mdone := sys.Detach(ctx, time.Minute)
+	defer mdone()
+	return refs, errors.Join(err, m.mark(mctx, l.id, cs))
+}
+
+// throwaway is the spec of a boundary that only reads the task's source.
+func (m *Manager) throwaway(ctx context.Context, l *live, t inventory.Task) (backend.Spec, error) {
+	id := t.View.Identity
+	out := filepath.Join(l.dir, "rescue-out")
+	if err := os.Mkdir(out, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return backend.Spec{}, task.Errorf(task.CodeStateStore, "close", "cannot make a folder for the rescue: %w", err)
+	}
+	env, _, err := environment(task.Request{}, l.id, id, m.cfg.Environ)
+	if err != nil {
+		return backend.Spec{}, err
+	}
+	s := backend.Spec{
+		Task: l.id, Instance: m.cfg.DB.Instance(), Token: task.NewToken(), Identity: id, Home: id.Home, Env: env, Hostname: string(l.id),
+		Source: backend.Mount{Source: filepath.Join(l.dir, "source"), Target: t.View.Source.Target},
+		Out:    backend.Mount{Source: out, Target: backend.OutDir, Writable: true},
+		Limits: m.cfg.Defaults(task.Limits{}), Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir},
+	}
+	for i, o := range t.View.Objects {
+		s.Objects = append(s.Objects, backend.Mount{Source: o, Target: fmt.Sprintf("%s/%d", backend.ObjectsDir, i)})
+	}
+	return s, nil
+}
+
+func (m *Manager) bundleIn(ctx context.Context, l *live, st *standing, s *backend.Spec, argv, env []string, t inventory.Task) ([]task.ResultRef, error) {
+	_, _, _, report, err := m.probe(ctx, st, s, hostLevels(t.View.Source, nil))
+	if err != nil {
+		return nil, err
+	}
+	if l.log != nil {
+		if _, err := l.log.Append(ctx, evidence.RescueIntent, self, map[string]any{"argv": argv, "probe": json.RawMessage(report)}); err != nil {
+			return nil, err
+		}
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	call, err := st.wk.Exec(ctx, worker.Command{Argv: argv, Dir: s.Source.Target, Env: append(append([]string{}, s.Env...), env...)}, []*os.File{null, w, null})
+	_ = w.Close()
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = r.Close() })
+	defer stop()
+	refs, err := source.Import(ctx, l.ws, r, maxBundle)
+	if err != nil {
+		_ = call.Cancel(ctx, 0)
+		return nil, err
+	}
+	_, werr := call.Wait(ctx) // its status says nothing that Import did not check
+	return refs, werr
+}
+
+// remove takes the task's files and pins away. left reports that something no
+// commit can hold was moved to kept/ and stays for a while.
+func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOptions, rep *task.CloseReport) (left bool, err error) {
+	if err := m.owns(l, t); err != nil {
+		return false, err
+	}
+	if t.View.Ran && !o.discard && !o.expired && exists(filepath.Join(l.dir, "source")) {
+		kept, err := source.KeepRest(ctx, l.ws)
+		if err != nil {
+			return false, err
+		}
+		more, err := m.keepOut(l)
+		if err != nil {
+			return false, err
+		}
+		rep.Rescued = merge(rep.Rescued, append(kept, more...))
+	}
+	if o.discard || o.expired {
+		if err := source.RemoveTree(ctx, filepath.Join(l.dir, "kept")); err != nil {
+			return false, err
+		}
+		rep.Rescued = withoutFiles(rep.Rescued)
+	}
+	left = exists(filepath.Join(l.dir, "kept"))
+	if !left {
+		if err := m.mark(ctx, l.id, []inventory.ResourceChange{{Kind: kindFiles, Name: string(l.id), State: task.Removing}}); err != nil {
+			return false, err
+		}
+	}
+	if err := sys.Fault("close.removing"); err != nil {
+		return false, err
+	}
+	for _, sub := range []string{"source", "shadow.git", "home", "out", "rescue-out"} {
+		if err := source.RemoveTree(ctx, filepath.Join(l.dir, sub)); err != nil {
+			return false, err
+		}
+	}
+	if err := sys.Fault("close.files"); err != nil {
+		return false, err
+	}
+	if t.View.Source.CommonDir != "" {
+		if err := source.Unpin(ctx, t.View.Source.CommonDir, l.id); err != nil {
+			return false, err
+		}
+	}
+	if err := sys.Fault("close.pins"); err != nil {
+		return false, err
+	}
+	gone := []inventory.ResourceChange{{Kind: kindPins, Name: "refs/caisson/" + string(l.id) + "/pin", State: task.Gone}}
+	if !left {
+		gone = append(gone, inventory.ResourceChange{Kind: kindFiles, Name: string(l.id), State: task.Gone})
+	}
+	return left, m.mark(ctx, l.id, gone)
+}
+
+// keepOut keeps what the task put into its output store.
+func (m *Manager) keepOut(l *live) ([]task.ResultRef, error) {
+	out := filepath.Join(l.dir, "out")
+	names, err := os.ReadDir(out)
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(names) == 0 {
+		return nil, nil
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(l.dir, "kept"), 0o700)
+	}
+	if err == nil {
+		err = sys.Rename(out, filepath.Join(l.dir, "kept", "out"))
+	}
+	if err != nil {
+		return nil, task.Errorf(task.CodeStuck, "close", "the output store cannot be kept: %w", err)
+	}
+	return []task.ResultRef{{Kind: "output", Name: filepath.Join(l.dir, "kept", "out"), Count: len(names)}}, nil
+}
+
+// withoutFiles drops results that were files of the task's folder.
+func withoutFiles(rs []task.ResultRef) []task.ResultRef {
+	var out []task.ResultRef
+	for _, r := range rs {
+		if !filepath.IsAbs(r.Name) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// owns proves that the folder is the one the inventory means, or holds nothing
+// that could be somebody else's.
+func (m *Manager) owns(l *live, t inventory.Task) error {
+	if !exists(l.dir) {
+		return nil
+	}
+	var want string
+	for _, r := range t.View.Resources {
+		if r.Kind == kindFiles {
+			want = r.Token
+		}
+	}
+	if want == "" {
+		want = l.token
+	}
+	b, err := os.ReadFile(filepath.Join(l.dir, "task.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		for _, sub := range []string{"source", "shadow.git", "home", "out", "kept"} {
+			if exists(filepath.Join(l.dir, sub)) {
+				return task.Errorf(task.CodeStuck, "close", "%s has no task.json, so it cannot be proven to be caisson's", l.dir).
+					WithHint("look at it and remove it yourself if it is of no use")
+			}
+		}
+		return nil
+	}
+	var mk marker
+	if err == nil {
+		err = json.Unmarshal(b, &mk)
+	}
+	if err != nil || want == "" || mk.Token != want || mk.ID != l.id {
+		return task.Errorf(task.CodeStuck, "close", "%s does not carry the mark that is on record, so it is not removed", l.dir).
+			WithHint("look at it and remove it yourself if it is of no use")
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package boundary
+
+import (
+	"context"
+	"errors"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Run implements door.Engine: one task, one command, then the end.
+func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, io *door.ExecIO) (task.Outcome, bool, error) {
+	octx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stopListening := cancelOn(io.Cancels, cancel)
+	l, err := m.open(octx, req, cmd.Argv, io.Progress)
+	stopListening()
+	if err != nil {
+		closeFiles(io.Files[:])
+		if cause := context.Cause(octx); cause != nil && errors.Is(err, context.Canceled) {
+			err = cause
+		}
+		return task.Outcome{}, false, err
+	}
+	out, err := m.call(ctx, l, cmd, io)
+	code := task.CodeOf(err)
+	ran := err == nil || code == task.CodeOutcomeUnknown || code == task.CodeEvidence
+	failed := err != nil || out.Exit != 0
+	if ran {
+		exit := out.Exit
+		if uerr := m.cfg.DB.Update(context.WithoutCancel(ctx), l.id, func(v *task.View) { v.Exit = &exit }); uerr != nil {
+			err = errors.Join(err, uerr)
+		}
+	}
+	o := endOptions{ofRun: true, failed: failed, discard: req.Discard, tell: io.Progress}
+	if !ran {
+		// The command was never started: there is nothing of it to keep.
+		o.keep = task.KeepNever
+	}
+	rep, eerr := m.end(l, task.Errorf(task.CodeCanceled, "run", "the command of the task ended"), o)
+	if io.Ended != nil && rep != nil {
+		io.Ended(rep)
+	}
+	return out, ran, errors.Join(err, eerr)
+}
+
+// cancelOn cancels while the task is being opened, when there is no command yet
+// that could be asked to end. The returned func stops that before the command
+// takes the channel over.
+func cancelOn(cancels <-chan struct{}, cancel context.CancelCauseFunc) (stop func()) {
+	quit, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		select {
+		case <-quit:
+		case _, ok := <-cancels:
+			if ok {
+				cancel(task.Errorf(task.CodeCanceled, "run", "canceled before the command was started"))
+			} else {
+				<-quit
+			}
+		}
+	}()
+	return func() { close(quit); <-gone }
+}
+
+// End ends a task that OpenHere opened, as its owner's process is ending.
+func (m *Manager) End(ctx context.Context, id task.ID, why string) (*task.CloseReport, error) {
+	l := m.lookup(id)
+	if l == nil {
+		return nil, nil
+	}
+	return m.end(l, task.Errorf(task.CodeCanceled, "end", "%s", why), endOptions{})
+}
+
+// Done returns a channel that is closed when the boundary of a task that this
+// process holds is ended for whatever reason; nil for a task it does not hold.
+func (m *Manager) Done(id task.ID) <-chan struct{} {
+	if l := m.lookup(id); l != nil {
+		return l.ctx.Done()
+	}
+	return nil
+}

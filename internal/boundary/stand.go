@@ -1,0 +1,146 @@
+package boundary
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/probe"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/worker"
+)
+
+// standing is a boundary that exists and whose worker answers.
+type standing struct {
+	inst backend.Instance
+	wk   *worker.Client
+}
+
+// startTime bounds making a boundary and hearing from its worker.
+const startTime = time.Minute
+
+// stand makes a boundary and connects to its worker. On error nothing of it is
+// left, or the error says what is.
+func (m *Manager) stand(ctx context.Context, d backend.Driver, s *backend.Spec, poison func(error)) (*standing, error) {
+	ctx, done := context.WithTimeout(ctx, startTime)
+	defer done()
+	path, err := m.cfg.Worker()
+	if err != nil {
+		return nil, err
+	}
+	s.WorkerPath = path
+	inst, err := d.Create(ctx, *s)
+	if err != nil {
+		return nil, err
+	}
+	wk, err := m.connect(ctx, inst, poison)
+	if err != nil {
+		dctx, done := sys.Detach(ctx, cleanupTime)
+		defer done()
+		return nil, errors.Join(err, inst.Destroy(dctx))
+	}
+	return &standing{inst, wk}, nil
+}
+
+func (m *Manager) connect(ctx context.Context, inst backend.Instance, poison func(error)) (*worker.Client, error) {
+	conn, err := inst.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	obs, err := inst.Observe(ctx)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return worker.Start(ctx, conn, worker.Options{WorkerPID: obs.WorkerPID, OnPoison: poison})
+}
+
+// probe measures a boundary from inside and outside.
+func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host map[task.Axis]vouched) (task.Vector, map[task.Axis]string, []task.Finding, []byte, error) {
+	fail := func(err error) (task.Vector, map[task.Axis]string, []task.Finding, []byte, error) {
+		return nil, nil, nil, nil, task.Errorf(task.CodeProbeMismatch, "probe", "the boundary could not be measured: %w", err).
+			WithHint("nothing was executed; `caisson doctor` tries the same layers one by one")
+	}
+	ctx, done := context.WithTimeout(ctx, startTime)
+	defer done()
+	plants, err := probe.Plant(m.cfg.RuntimeDir, s.Token[:12])
+	if err != nil {
+		return fail(err)
+	}
+	defer plants.Close()
+	spec := m.probeSpec(s)
+	plants.Apply(&spec)
+	data, err := spec.Encode()
+	if err != nil {
+		return fail(err)
+	}
+	report, err := st.wk.Builtin(ctx, "probe", data)
+	if err != nil {
+		return fail(err)
+	}
+	seen, err := st.inst.Observe(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	obs := probe.Observation{Levels: task.Vector{}, Seen: map[task.Axis]string{}, Touched: plants.Touched()}
+	for a, l := range seen.Levels {
+		obs.Levels[a], obs.Seen[a] = l, seen.Seen[a]
+	}
+	for a, h := range host {
+		obs.Levels[a], obs.Seen[a] = h.level, h.why
+	}
+	if w, err := probe.ObserveHost(seen.WorkerPID); err == nil {
+		obs.Worker = &w
+	}
+	for _, pid := range probe.Descendants(seen.WorkerPID) {
+		if v, err := probe.ObserveHost(pid); err == nil {
+			obs.Space = &v
+			break
+		}
+	}
+	proved, how, findings := probe.Judge(&spec, report, &obs)
+	return proved, how, findings, report, nil
+}
+
+// probeSpec says what the inside shall try, from what this machine has.
+func (m *Manager) probeSpec(s *backend.Spec) probe.Spec {
+	env := func(k string) string { return valueOf(m.cfg.Environ, k) }
+	spec := probe.Survey(probe.SurveyInput{
+		Home: m.cfg.Identity.Home, RuntimeDir: env("XDG_RUNTIME_DIR"), Getenv: env,
+		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir, m.taskDir(s.Task)}, Control: m.sockets(),
+	})
+	spec.Source, spec.Home, spec.UID, spec.GID = s.Source.Target, s.Home, insideUID, insideUID
+	spec.Ptrace, spec.Userns, spec.OwnRoot = s.Ptrace, s.Userns, s.Rootfs != ""
+	spec.Writable = []string{s.Home, "/tmp"}
+	spec.ReadOnly = []string{"/", "/usr", "/etc"}
+	for _, mt := range []backend.Mount{s.Source, s.Out} {
+		if mt.Writable {
+			spec.Writable = append(spec.Writable, mt.Target)
+		} else if mt.Target != "" {
+			spec.ReadOnly = append(spec.ReadOnly, mt.Target)
+		}
+	}
+	for _, list := range [][]backend.Mount{s.Objects, s.RO, s.Tools} {
+		for _, mt := range list {
+			spec.ReadOnly = append(spec.ReadOnly, mt.Target)
+		}
+	}
+	for _, kv := range s.Env {
+		k, _, _ := strings.Cut(kv, "=")
+		spec.Env = append(spec.Env, k)
+	}
+	spec.HostPID, spec.HostNS = os.Getpid(), probe.OwnNamespaces()
+	spec.HostStart, _ = probe.StartTime(os.Getpid())
+	return spec
+}
+
+// sockets lists the control sockets of all tasks, for a boundary to fail at.
+func (m *Manager) sockets() []string {
+	found, _ := filepath.Glob(filepath.Join(m.cfg.RuntimeDir, "t*.sock"))
+	return found
+}

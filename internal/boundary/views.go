@@ -1,0 +1,107 @@
+package boundary
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// List implements door.Engine.
+func (m *Manager) List(ctx context.Context, all bool) ([]task.View, error) {
+	ts, err := m.cfg.DB.List(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	views := make([]task.View, 0, len(ts))
+	for _, t := range ts {
+		views = append(views, t.View)
+	}
+	return views, nil
+}
+
+// Show implements door.Engine.
+func (m *Manager) Show(ctx context.Context, ref string) (*task.View, error) {
+	t, err := m.cfg.DB.Find(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return &t.View, nil
+}
+
+// Log implements door.Engine.
+func (m *Manager) Log(ctx context.Context, ref string, follow bool, emit func(door.Event) error) error {
+	t, err := m.cfg.DB.Find(ctx, ref)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(m.taskDir(t.ID()), "evidence")
+	seq := evidence.Read(dir, 1)
+	if follow && t.View.State != task.Closed {
+		seq = evidence.Follow(ctx, dir, 1)
+	}
+	for e, err := range seq {
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		ev := door.Event{Seq: e.Seq, Time: e.Time, Type: string(e.Type), Task: e.Task, Body: e.Fields(), Prev: e.Prev,
+			Actor: map[string]any{"kind": e.Actor.Kind, "id": e.Actor.ID}}
+		if err := emit(ev); err != nil {
+			return err
+		}
+		if follow && (e.Type == evidence.TaskClosed || e.Type == evidence.TaskKept) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Diff implements door.Engine.
+func (m *Manager) Diff(ctx context.Context, ref string, w io.Writer, o door.DiffOptions) error {
+	t, err := m.cfg.DB.Find(ctx, ref)
+	if err != nil {
+		return err
+	}
+	ws := source.Workspace{Task: t.ID(), Dir: m.taskDir(t.ID())}
+	if !exists(filepath.Join(ws.Dir, "source")) || !exists(filepath.Join(ws.Dir, "shadow.git")) {
+		err := task.Errorf(task.CodeState, "diff", "the files of task %s are gone", t.ID())
+		for _, r := range t.View.Results {
+			if r.Kind == "worktree" {
+				return err.WithHint("its work is in the repository: git diff %s %s", t.View.Source.Base, r.Name)
+			}
+		}
+		return err.WithHint("it left no uncommitted work; `caisson show %s` lists its results", t.ID())
+	}
+	return source.Diff(ctx, ws, w, source.DiffOptions{Stat: o.Stat, NameStatus: o.NameStatus, NUL: o.NUL, Color: o.Color})
+}
+
+// Doctor implements door.Engine.
+func (m *Manager) Doctor(ctx context.Context) (*task.DoctorReport, error) {
+	rep := &task.DoctorReport{Schema: "caisson.doctor/1", Version: m.cfg.Version, Platform: m.cfg.Platform}
+	for _, d := range m.cfg.Drivers {
+		c, err := d.Probe(ctx)
+		if err != nil {
+			return nil, err
+		}
+		b := task.BackendReport{Name: d.Name(), Usable: c.Usable, Why: c.Why, Features: c.Features, Findings: c.Findings}
+		for _, a := range task.Axes {
+			l := task.Level{Axis: a, Promised: c.Levels[a], How: c.How[a]}
+			if h, ok := hostLevels(task.SourceRef{Shared: true}, nil)[a]; ok {
+				l.Promised, l.How = h.level, h.why
+			}
+			b.Levels = append(b.Levels, l)
+		}
+		rep.Backends = append(rep.Backends, b)
+	}
+	if m.cfg.Checks != nil {
+		rep.Checks = m.cfg.Checks(ctx)
+	}
+	return rep, nil
+}

@@ -1,0 +1,31 @@
+package wire
+
+import (
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/backend/linux"
+	"github.com/caisson-dev/caisson/internal/boundary"
+)
+
+// linuxParts gives the manager what only the linux backend knows.
+func linuxParts(cfg *boundary.Config) {
+	cfg.Defaults = linux.Defaults
+	cfg.CheckPaths = linux.CheckPaths
+	cfg.Toolchains = linux.Toolchains
+	cfg.Screen = linux.Screen
+}
+
+func newSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
+func dup(f *os.File, to int) { _ = unix.Dup3(int(f.Fd()), to, 0) }
+
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

@@ -1,0 +1,32 @@
+//go:build !linux
+
+package wire
+
+import (
+	"context"
+	"os"
+	"syscall"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/boundary"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// linuxParts stands in where there is no linux backend; plans end with
+// boundary_missing before any of it matters.
+func linuxParts(cfg *boundary.Config) {
+	cfg.Defaults = func(l task.Limits) task.Limits { return l }
+	cfg.CheckPaths = func(backend.Spec) error { return nil }
+	cfg.Toolchains = func(context.Context, string, string) ([]backend.Mount, []task.Tool, []task.Finding, error) {
+		return nil, nil, nil, nil
+	}
+	cfg.Screen = func(_ context.Context, ms []backend.Mount) ([]backend.Mount, []task.Finding, error) {
+		return ms, nil, nil
+	}
+}
+
+func newSession() *syscall.SysProcAttr { return nil }
+
+func dup(*os.File, int) {}
+
+func kernel() string { return "" }

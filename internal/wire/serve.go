@@ -1,0 +1,80 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/door/control"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// servers remembers the control sockets that this process serves.
+type servers struct {
+	mu   sync.Mutex
+	done []<-chan struct{}
+}
+
+func (h *house) socket(id task.ID) string { return filepath.Join(h.dirs.Runtime, string(id)+".sock") }
+
+// maxSocketPath is what a sockaddr_un holds on Linux, less the final NUL.
+const maxSocketPath = 107
+
+// serve listens on the task's control socket. The folder is 0700, so that there
+// is no moment at which another user could connect.
+func (h *house) serve(id task.ID) (func(), error) {
+	path := h.socket(id)
+	l, err := listen(path)
+	if err != nil {
+		return nil, task.Errorf(task.CodeStateStore, "wire.serve", "the control socket cannot be made: %w", err).
+			WithHint("CAISSON_RUNTIME_DIR names another folder")
+	}
+	l.SetUnlinkOnClose(false) // the task's end removes it, on record
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = l.Close()
+		return nil, task.Errorf(task.CodeStateStore, "wire.serve", "the control socket cannot be closed to others: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &control.Server{Engine: h.manager, Task: id}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(ctx, l)
+	}()
+	h.servers.mu.Lock()
+	h.servers.done = append(h.servers.done, done)
+	h.servers.mu.Unlock()
+	return cancel, nil
+}
+
+// listen binds path, also one that is too long for a socket address.
+func listen(path string) (*net.UnixListener, error) {
+	addr := path
+	if len(path) > maxSocketPath {
+		dir, err := os.Open(filepath.Dir(path))
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		addr = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
+	}
+	return net.ListenUnix("unix", &net.UnixAddr{Name: addr, Net: "unix"})
+}
+
+// drain waits until what the control sockets were doing is answered.
+func (h *house) drain(limit time.Duration) {
+	h.servers.mu.Lock()
+	defer h.servers.mu.Unlock()
+	t := time.After(limit)
+	for _, d := range h.servers.done {
+		select {
+		case <-d:
+		case <-t:
+			return
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package wire
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// SuperviseArg is the first argument of a program that is a task's supervisor.
+// A process learns its role from its arguments, never from the environment.
+const SuperviseArg = "__supervise"
+
+// order is what the opener tells the supervisor on its standard input: not by
+// arguments or environment, because values of variables are in it.
+type order struct {
+	Request task.Request `json:"request"`
+	Env     []string     `json:"env"` // Request.Env, which is never recorded
+}
+
+// word is what the supervisor tells the opener, one a line.
+type word struct {
+	Progress string      `json:"progress,omitempty"`
+	ID       task.ID     `json:"id,omitempty"`
+	Error    *spawnError `json:"error,omitempty"`
+}
+
+type spawnError struct {
+	Code   task.Code       `json:"code"`
+	Op     string          `json:"op"`
+	Msg    string          `json:"msg"`
+	Hint   string          `json:"hint"`
+	Detail json.RawMessage `json:"detail,omitempty"`
+}
+
+// spawn starts a supervisor and waits until its task is ready.
+func (h *house) spawn(ctx context.Context, req task.Request, progress func(string)) (task.ID, error) {
+	fail := func(err error) (task.ID, error) {
+		return "", task.Errorf(task.CodeInternal, "wire.spawn", "the supervisor cannot be started: %w", err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fail(err)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = ""
+	}
+	if req.Repo == "" {
+		req.Repo = dir // the supervisor itself stands in /
+	}
+	log, err := os.OpenFile(filepath.Join(h.dirs.State, "supervisor.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fail(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(exe, SuperviseArg)
+	cmd.Stderr = log
+	cmd.Dir = dir
+	cmd.SysProcAttr = newSession()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return fail(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fail(err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fail(err)
+	}
+	// Closing its input before it is ready tells it to give up.
+	stop := context.AfterFunc(ctx, func() { _ = in.Close() })
+	defer stop()
+	if err := json.NewEncoder(in).Encode(order{req, req.Env}); err != nil {
+		_ = in.Close()
+		_ = cmd.Wait()
+		return fail(err)
+	}
+	sc := bufio.NewScanner(out)
+	sc.Buffer(nil, 4<<20)
+	for sc.Scan() {
+		var w word
+		if err := json.Unmarshal(sc.Bytes(), &w); err != nil {
+			continue
+		}
+		switch {
+		case w.Progress != "" && progress != nil:
+			progress(w.Progress)
+		case w.ID != "":
+			_ = cmd.Process.Release() // it stays; nobody waits for it
+			return w.ID, nil
+		case w.Error != nil:
+			_ = cmd.Wait()
+			e := &task.Error{Code: w.Error.Code, Op: w.Error.Op, Msg: w.Error.Msg, Hint: w.Error.Hint}
+			if len(w.Error.Detail) > 0 {
+				e.Detail = w.Error.Detail
+			}
+			return "", e
+		}
+	}
+	err = cmd.Wait()
+	if ctx.Err() != nil {
+		return "", task.Errorf(task.CodeCanceled, "wire.spawn", "canceled before the task was ready")
+	}
+	return "", task.Errorf(task.CodeInternal, "wire.spawn", "the supervisor ended before its task was ready: %v", err).
+		WithHint("%s may say why; `caisson reap` cleans up", filepath.Join(h.dirs.State, "supervisor.log"))
+}
+
+// Supervise is the program of an open task's supervisor. It returns the exit
+// status.
+func Supervise() int {
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE) // it outlives the terminal
+	out := json.NewEncoder(os.Stdout)
+	tellError := func(err error) int {
+		e := &spawnError{Code: task.CodeOf(err), Msg: err.Error(), Hint: task.HintOf(err)}
+		var te *task.Error
+		if errors.As(err, &te) && te.Detail != nil {
+			e.Detail, _ = json.Marshal(te.Detail)
+		}
+		_ = out.Encode(word{Error: e})
+		return 1
+	}
+	in := bufio.NewReader(os.Stdin)
+	var o order
+	line, err := in.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &o)
+	}
+	if err != nil {
+		return tellError(task.Errorf(task.CodeUsage, "supervise", "no order on standard input: %w", err))
+	}
+	o.Request.Env = o.Env
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer cancel()
+	h, err := open(ctx)
+	if err != nil {
+		return tellError(err)
+	}
+	defer h.close()
+
+	// While the task is being opened the opener's departure means: give up.
+	octx, giveUp := context.WithCancelCause(ctx)
+	ready := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		select {
+		case <-ready:
+		default:
+			giveUp(task.Errorf(task.CodeCanceled, "supervise", "whoever opened the task went away"))
+		}
+	}()
+	id, err := h.manager.OpenHere(octx, o.Request, func(text string) { _ = out.Encode(word{Progress: text}) })
+	close(ready)
+	if err != nil {
+		if cause := context.Cause(octx); cause != nil && errors.Is(err, context.Canceled) {
+			err = cause
+		}
+		return tellError(err)
+	}
+	ended := h.manager.Done(id)
+	_ = os.Chdir("/")
+	if err := out.Encode(word{ID: id}); err != nil {
+		// Nobody heard: the task would be forgotten.
+		_, _ = h.manager.End(ctx, id, "whoever opened the task went away")
+		return 1
+	}
+	detachStdio()
+	why := "its boundary ended"
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		why = "its supervisor was asked to end"
+	}
+	_, err = h.manager.End(context.Background(), id, why)
+	h.drain(5 * time.Second)
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+// detachStdio lets go of the opener's pipes.
+func detachStdio() {
+	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
+		dup(null, 0)
+		dup(null, 1)
+		_ = null.Close()
+	}
+}

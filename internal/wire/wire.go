@@ -1,0 +1,126 @@
+// Package wire is where the rooms meet: it finds folders and identity, opens
+// the inventory, lists the backends and makes the engine that doors act on.
+//
+// Its limit: it joins; every decision is made in a room.
+package wire
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"github.com/caisson-dev/caisson/internal/backend/all"
+	"github.com/caisson-dev/caisson/internal/boundary"
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/door/control"
+	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/version"
+	"github.com/caisson-dev/caisson/internal/workerbin"
+)
+
+// house is one opened installation.
+type house struct {
+	dirs    sys.Dirs
+	who     task.Identity
+	db      *inventory.DB
+	manager *boundary.Manager
+	worker  func() (string, error)
+	servers servers
+}
+
+// Engine opens the installation of the calling user and returns the engine that
+// doors act on, and what closes it. Unless quick, it first finishes what is due:
+// dead supervisors, ended retentions, cleanups to retry.
+func Engine(ctx context.Context, quick bool) (door.Engine, func(), error) {
+	h, err := open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !quick {
+		h.manager.ReapDue(ctx)
+	}
+	return h.manager, h.close, nil
+}
+
+func (h *house) close() { _ = h.db.Close() }
+
+func open(ctx context.Context) (*house, error) {
+	dirs, err := sys.FindDirs(os.Getenv)
+	if err != nil {
+		return nil, task.Errorf(task.CodeStateStore, "wire", "no place for state: %w", err).
+			WithHint("set HOME, or CAISSON_STATE_DIR and CAISSON_RUNTIME_DIR to absolute folders")
+	}
+	for _, d := range []string{dirs.State, dirs.Runtime} {
+		if err := sys.PrivateDir(d); err != nil {
+			return nil, task.Errorf(task.CodeStateStore, "wire", "the folder %s cannot be used: %w", d, err).
+				WithHint("it must be writable, belong to you and be closed to others (chmod 700); CAISSON_STATE_DIR and CAISSON_RUNTIME_DIR name others")
+		}
+	}
+	// Links in the way are resolved once: comparisons of paths rely on it.
+	if dirs.State, err = filepath.EvalSymlinks(dirs.State); err == nil {
+		dirs.Runtime, err = filepath.EvalSymlinks(dirs.Runtime)
+	}
+	if err != nil {
+		return nil, task.Errorf(task.CodeStateStore, "wire", "the state folders cannot be resolved: %w", err)
+	}
+	h := &house{dirs: dirs, who: identity(dirs)}
+	if h.db, err = inventory.Open(ctx, filepath.Join(dirs.State, "state.db")); err != nil {
+		return nil, err
+	}
+	h.worker = sync.OnceValues(func() (string, error) { return ensureWorker(filepath.Join(dirs.State, "bin")) })
+	cfg := boundary.Config{
+		StateDir: dirs.State, RuntimeDir: dirs.Runtime, DB: h.db, Identity: h.who,
+		Version: version.String(), Environ: os.Environ(), Platform: platform(),
+		Worker: h.worker,
+		Remote: func(id task.ID) boundary.Remote { return &control.Client{Path: h.socket(id), Task: id} },
+		Serve:  h.serve, Spawn: h.spawn, Checks: h.checks, Usage: usage,
+		Log: func(text string) { fmt.Fprintln(os.Stderr, "caisson: note: "+text) },
+	}
+	cfg.Drivers = all.Drivers(all.Config{Worker: h.worker})
+	linuxParts(&cfg)
+	h.manager = boundary.New(cfg)
+	return h, nil
+}
+
+// identity is the user who started the program. The login name is for people
+// and for the passwd entry inside; nothing is decided by it.
+func identity(dirs sys.Dirs) task.Identity {
+	id := task.Identity{UID: os.Getuid(), GID: os.Getgid(), Home: dirs.Home}
+	if u, err := user.LookupId(strconv.Itoa(id.UID)); err == nil {
+		id.Login = u.Username
+	}
+	if id.Login == "" {
+		id.Login = "user" + strconv.Itoa(id.UID)
+	}
+	if !filepath.IsAbs(id.Home) || id.Home == "/" {
+		id.Home = "/home/" + id.Login
+	}
+	return id
+}
+
+func ensureWorker(dir string) (string, error) {
+	path, err := workerbin.Ensure(dir)
+	if err != nil {
+		e := task.Errorf(task.CodeUnavailable, "wire.worker", "the worker program cannot be put in place: %w", err)
+		if !workerbin.Present() {
+			return "", e.WithHint("this build carries none: build with `make build`")
+		}
+		return "", e.WithHint("the folder %s must be writable and allow programs to run", dir)
+	}
+	return path, nil
+}
+
+func platform() string {
+	p := runtime.GOOS + "/" + runtime.GOARCH
+	if k := kernel(); k != "" {
+		p += " " + k
+	}
+	return p
+}
