@@ -220,7 +220,7 @@ var forbidden = []struct {
 	what string
 	re   *regexp.Regexp
 }{
-	{"a folder of one machine", regexp.MustCompile(`/(wor[k]|far[m])/|/tm[p]/(team|tt|research|bash_jobs)|\.librar[y]\b|/home/[a-z]+/(src|projects)/`)},
+	{"a folder of one machine", regexp.MustCompile(`/(wor[k]|far[m])/|/tm[p]/(team|tt|research|bash_jobs)|\.librar[y]\b`)},
 	{"a host of a package registry", regexp.MustCompile(`proxy\.golan[g]|registry\.npmj[s]|deb\.debia[n]|pypi\.or[g]|index\.docke[r]`)},
 	{"an unfinished mark", regexp.MustCompile(`\b(TOD[O]|FIXM[E]|XX[X]|unimplemente[d])\b`)},
 }

@@ -134,7 +134,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 		}
 	}
 	if at := r.at; at != "" && !strings.HasPrefix(at, "/") {
-		return q, invalid("at", at, "must be an absolute path", "/work/project")
+		return q, invalid("at", at, "must be an absolute path", "/srv/project")
 	}
 	if q.History == "" {
 		q.History, q.Origin["history"] = task.HistoryFull, "default"
