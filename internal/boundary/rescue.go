@@ -231,7 +231,7 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 		return false, err
 	}
 	if t.View.Ran && !o.discard && !o.expired && exists(filepath.Join(l.dir, "source")) {
-		kept, err := source.KeepRest(ctx, l.ws)
+		kept, err := source.KeepIgnored(ctx, l.ws)
 		if err != nil {
 			return false, err
 		}

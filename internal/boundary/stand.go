@@ -134,6 +134,7 @@ func (m *Manager) probeSpec(s *backend.Spec) probe.Spec {
 		k, _, _ := strings.Cut(kv, "=")
 		spec.Env = append(spec.Env, k)
 	}
+	spec.Nonce = task.NewToken()
 	spec.HostPID, spec.HostNS = os.Getpid(), probe.OwnNamespaces()
 	spec.HostStart, _ = probe.StartTime(os.Getpid())
 	return spec
