@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -117,6 +118,7 @@ type sessionResult struct {
 func schemaOf(cmd *cobra.Command) string { return "caisson." + cmd.Name() + "/1" }
 
 func (a *app) writeJSON(v any) {
+	fillLists(reflect.ValueOf(v))
 	enc := json.NewEncoder(a.stdout())
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
@@ -127,6 +129,32 @@ func (a *app) writeJSONLine(w interface{ Write([]byte) (int, error) }, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v)
+}
+
+// fillLists makes nil lists empty ones, so that a reader finds a list where the
+// schema says so. It can only change what a pointer leads to.
+func fillLists(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			fillLists(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Field(i); v.Type().Field(i).IsExported() {
+				fillLists(f)
+			}
+		}
+	case reflect.Slice:
+		if v.IsNil() && v.CanSet() {
+			v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+		}
+		if k := v.Type().Elem().Kind(); k == reflect.Struct || k == reflect.Pointer {
+			for i := range v.Len() {
+				fillLists(v.Index(i))
+			}
+		}
+	}
 }
 
 // unknownCommand names the nearest command.

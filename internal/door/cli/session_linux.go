@@ -295,9 +295,9 @@ func (s *session) end() door.IOSummary {
 				p.end()
 			}
 		}
-		s.restore()
 		if p := outs[0]; p != nil {
 			<-p.done
+			s.restore() // not before: the last output is for a terminal in raw mode
 			s.endSum.StdoutBytes, s.endSum.StdoutSHA256, s.endSum.StdoutTail = p.tally.n, p.tally.hex(), p.tally.tail
 		}
 		if p := outs[1]; p != nil {

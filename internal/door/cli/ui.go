@@ -77,7 +77,7 @@ const (
 )
 
 func paint(on bool, code, s string) string {
-	if !on || s == "" {
+	if !on || s == "" || code == "" {
 		return s
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
