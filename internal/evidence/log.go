@@ -39,7 +39,7 @@ type Log struct {
 // Open opens the log in dir for writing, creating both (0700, 0600). Only one
 // process holds it at a time: another gets an error with code conflict. An
 // incomplete last line, left by a crash, is cut off and the cut recorded as
-// the next event. r may be nil; the caller closes the Log.
+// the next event. It costs one fsync. r may be nil; the caller closes the Log.
 func Open(dir string, id task.ID, r *Redactor) (_ *Log, err error) {
 	const op = "evidence.open"
 	if r == nil {
@@ -127,8 +127,10 @@ func (l *Log) resume() (cut []byte, err error) {
 	}
 	// A line that a killed process wrote may not have reached the disk; it is
 	// about to become a predecessor.
-	if err := l.sync(l.f); err != nil {
-		return nil, err
+	if fi.Size() > 0 {
+		if err := l.sync(l.f); err != nil {
+			return nil, err
+		}
 	}
 	l.durable = l.written
 	return cut, nil

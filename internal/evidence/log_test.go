@@ -322,3 +322,37 @@ func TestFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A follower that saw an incomplete line reads on in order when the next
+// writer cut it off.
+func TestFollowAcrossRepair(t *testing.T) {
+	l, dir := newLog(t)
+	add(t, l, 2)
+	_ = l.Close()
+	path := filepath.Join(dir, FileName)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(`{"seq":3,"ts":"torn`); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	want := uint64(1)
+	for e, err := range Follow(ctx, dir, 0) {
+		if err != nil || e.Seq != want {
+			t.Fatalf("event %d, want %d: %v", e.Seq, want, err)
+		}
+		switch want++; want {
+		case 3: // everything but the torn line was read
+			add(t, reopen(t, dir), 1)
+		case 5:
+			cancel()
+		}
+	}
+	if want != 5 {
+		t.Fatalf("ended before event %d", want)
+	}
+}

@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -29,37 +28,57 @@ func decodeLine(line []byte, e *Event) error {
 	return nil
 }
 
-// lineReader reads lines of at most MaxLine bytes.
+// lineReader reads lines of at most MaxLine bytes. It always reads a line's
+// bytes in one go from where the line begins, and keeps none of an incomplete
+// one: a writer may cut that off and go on in its place.
 type lineReader struct {
-	r    *bufio.Reader
-	part []byte // of a line that is not complete yet
+	f     *os.File
+	buf   []byte // read, not yet returned
+	space []byte // what buf lies in
+	start int64  // offset of buf in the file
+}
+
+func newLineReader(f *os.File) *lineReader {
+	return &lineReader{f: f, space: make([]byte, 64<<10)}
 }
 
 // errPartial says that there is an incomplete line at the end for now.
 var errPartial = errors.New("incomplete line")
 
-// next returns a complete line without its line feed (valid for ever), io.EOF
-// at the end, errPartial when the end lies within a line. It may be called
-// again after both when the file has grown.
+// next returns a complete line without its line feed (the caller's to keep),
+// io.EOF at the end, errPartial when the end lies within a line. It may be
+// called again after both, when the file has changed.
 func (l *lineReader) next() ([]byte, error) {
 	for {
-		b, err := l.r.ReadSlice('\n')
-		l.part = append(l.part, b...)
-		if len(l.part) > MaxLine {
-			return nil, fmt.Errorf("a line is longer than %d bytes: %w", MaxLine, ErrAltered)
-		}
-		switch {
-		case err == nil:
-			line := l.part[:len(l.part)-1]
-			l.part = nil
+		if i := bytes.IndexByte(l.buf, '\n'); i >= 0 {
+			line := bytes.Clone(l.buf[:i])
+			l.buf, l.start = l.buf[i+1:], l.start+int64(i+1)
+			if i+1 > MaxLine {
+				break
+			}
 			return line, nil
-		case errors.Is(err, bufio.ErrBufferFull):
+		}
+		if len(l.buf) == len(l.space) {
+			if len(l.space) > MaxLine {
+				break
+			}
+			l.space = make([]byte, 2*len(l.space))
+		}
+		n, err := l.f.ReadAt(l.space, l.start)
+		l.buf = l.space[:n]
+		if err == nil || err == io.EOF && bytes.IndexByte(l.buf, '\n') >= 0 {
 			continue
-		case err == io.EOF && len(l.part) > 0:
+		}
+		l.buf = nil
+		if err == io.EOF && n > MaxLine {
+			break
+		}
+		if err == io.EOF && n > 0 {
 			return nil, errPartial
 		}
 		return nil, err
 	}
+	return nil, fmt.Errorf("a line is longer than %d bytes: %w", MaxLine, ErrAltered)
 }
 
 // Read yields the events with sequence number from or higher that are in the
@@ -74,7 +93,7 @@ func Read(dir string, from uint64) iter.Seq2[Event, error] {
 			return
 		}
 		defer f.Close()
-		drain(&lineReader{r: bufio.NewReaderSize(f, 64<<10)}, from, yield)
+		drain(newLineReader(f), from, yield)
 	}
 }
 
@@ -124,7 +143,7 @@ func Follow(ctx context.Context, dir string, from uint64) iter.Seq2[Event, error
 			return
 		}
 		defer w.close()
-		lr := &lineReader{r: bufio.NewReaderSize(f, 64<<10)}
+		lr := newLineReader(f)
 		for drain(lr, from, yield) {
 			if !present(f) || w.wait(ctx) != nil {
 				drain(lr, from, yield)
@@ -154,7 +173,7 @@ func Verify(dir string, recorded Head) (Head, error) {
 		return head, err
 	}
 	defer f.Close()
-	lr := &lineReader{r: bufio.NewReaderSize(f, 64<<10)}
+	lr := newLineReader(f)
 	var first Event
 	for {
 		line, err := lr.next()

@@ -28,13 +28,14 @@ import (
 
 // Extended result codes of SQLite that are told apart here.
 const (
-	sqliteBusy     = 5
-	sqliteReadOnly = 8
-	sqliteIO       = 10
-	sqliteCorrupt  = 11
-	sqliteFull     = 13
-	sqliteCantOpen = 14
-	sqliteNotADB   = 26
+	sqliteBusy      = 5
+	sqliteReadOnly  = 8
+	sqliteInterrupt = 9
+	sqliteIO        = 10
+	sqliteCorrupt   = 11
+	sqliteFull      = 13
+	sqliteCantOpen  = 14
+	sqliteNotADB    = 26
 
 	sqliteUnique  = 2067
 	sqliteTrigger = 1811
@@ -154,18 +155,16 @@ func (db *DB) Checkpoint(ctx context.Context) error {
 // Tx makes every change that fn makes through its argument durable at once, or
 // none when fn returns an error, at the cost of one fsync. It waits up to ten
 // seconds for other processes. fn must not use the DB and should be quick: it
-// holds the only write lock.
-func (db *DB) Tx(ctx context.Context, fn func(*Tx) error) (err error) {
+// holds the only write lock. When ctx ends before the commit nothing was changed
+// and the error has code canceled.
+func (db *DB) Tx(ctx context.Context, fn func(*Tx) error) error {
 	const op = "inventory.tx"
 	stx, err := db.sql.BeginTx(ctx, nil)
 	if err != nil {
 		return db.fail(op, err)
 	}
-	defer func() {
-		if err != nil {
-			_ = stx.Rollback()
-		}
-	}()
+	// Also when fn panics: the only connection must not stay inside.
+	defer func() { _ = stx.Rollback() }()
 	if err := fn(&Tx{tx: stx, db: db, ctx: ctx}); err != nil {
 		return err
 	}
@@ -187,7 +186,7 @@ func (db *DB) fail(op string, err error) error {
 	if errors.As(err, &te) {
 		return err
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone) || sqliteCode(err) == sqliteInterrupt {
 		return task.Errorf(task.CodeCanceled, op, "interrupted while waiting for the inventory: %w", err)
 	}
 	e := task.Errorf(task.CodeStateStore, op, "the inventory %s cannot be used: %w", db.path, err)

@@ -166,3 +166,32 @@ func BenchmarkTx(b *testing.B) {
 		}
 	}
 }
+
+func TestCancelAndPanic(t *testing.T) {
+	db := open(t, dbPath(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	a := newTask("a")
+	err := db.Tx(ctx, func(tx *Tx) error {
+		if err := tx.CreateTask(a); err != nil {
+			return err
+		}
+		cancel()
+		return tx.Intend(a.ID(), []Resource{res("k", "n")})
+	})
+	wantCode(t, err, task.CodeCanceled)
+	func() {
+		defer func() { _ = recover() }()
+		_ = db.Tx(t.Context(), func(tx *Tx) error {
+			if err := tx.CreateTask(a); err != nil {
+				return err
+			}
+			panic("x")
+		})
+	}()
+	if ts, err := db.List(t.Context(), true); err != nil || len(ts) != 0 {
+		t.Fatalf("%v %v", ts, err)
+	}
+	if err := db.CreateTask(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+}
