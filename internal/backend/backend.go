@@ -69,10 +69,10 @@ type Spec struct {
 
 // ObjectsDir is the one reserved path inside below which the user's object
 // stores appear read-only, as 0, 1, ….
-const ObjectsDir = "/run/caisson/objects"
+const ObjectsDir = "/run/boundary/objects"
 
 // OutDir is where the output store appears inside.
-const OutDir = "/run/caisson/out"
+const OutDir = "/run/boundary/out"
 
 // Capabilities is what a backend can do on this machine, found by doing it.
 type Capabilities struct {

@@ -124,7 +124,7 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		Source: backend.Mount{Source: filepath.Join(dir, "source"), Target: d.repo.Ref.Target, Writable: true},
 		Out:    backend.Mount{Source: filepath.Join(dir, "out"), Target: backend.OutDir, Writable: true},
 		Env:    env, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
-		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir, d.repo.Ref.Repo},
+		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir},
 	}
 	for i, o := range d.repo.Objects {
 		s.Objects = append(s.Objects, backend.Mount{Source: o, Target: fmt.Sprintf("%s/%d", backend.ObjectsDir, i)})

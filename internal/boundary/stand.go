@@ -94,6 +94,10 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 	for a, h := range host {
 		obs.Levels[a], obs.Seen[a] = h.level, h.why
 	}
+	if seen.WorkerPID != 0 {
+		// worker.Start was told this pid: a frame from anybody else ends the channel.
+		obs.Levels[task.CHN], obs.Seen[task.CHN] = 2, "unnamed socket; the kernel names the worker as sender of every frame, and each carries a key's tag"
+	}
 	if w, err := probe.ObserveHost(seen.WorkerPID); err == nil {
 		obs.Worker = &w
 	}

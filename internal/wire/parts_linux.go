@@ -14,8 +14,7 @@ import (
 func linuxParts(cfg *boundary.Config) {
 	cfg.Defaults = linux.Defaults
 	cfg.CheckPaths = linux.CheckPaths
-	cfg.Toolchains = linux.Toolchains
-	cfg.Screen = linux.Screen
+	tmpParts(cfg)
 }
 
 func newSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -1,10 +1,8 @@
 package linux
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +19,7 @@ var systemDirs = []string{
 }
 
 // closedDirs are the places inside below which nothing of a person's may appear.
-var closedDirs = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run/caisson", "/sbin", "/sys", "/usr/bin", "/usr/include",
+var closedDirs = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run/boundary", "/sbin", "/sys", "/usr/bin", "/usr/include",
 	"/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/libx32", "/usr/sbin", "/usr/share"}
 
 // place is where a file lies in its file system, whatever names lead there: a
@@ -277,22 +275,4 @@ func checkTarget(target string, s backend.Spec, mt mountTable, system, own []pro
 
 func unsafePath(format string, args ...any) *task.Error {
 	return task.Errorf(task.CodeUnsafePath, "linux.paths", format, args...)
-}
-
-// realDir resolves every link of a folder's path.
-func realDir(p string) (string, error) {
-	real, err := filepath.EvalSymlinks(p)
-	if err != nil {
-		return "", err
-	}
-	st, err := os.Stat(real)
-	if err == nil && !st.IsDir() {
-		err = errors.New("not a folder")
-	}
-	return real, err
-}
-
-// hasPrefixDir reports whether path is dir or lies below it.
-func hasPrefixDir(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }

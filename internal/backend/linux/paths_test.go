@@ -56,7 +56,7 @@ func TestCheckPathsRefusesOverlaps(t *testing.T) {
 			t.Log(err)
 		})
 	}
-	for _, target := range []string{"/", "/usr", "/usr/bin", "/usr/bin/x", "/etc", "/etc/x", "/tmp", "/home", "/opt", "/proc/x", "/dev/shm/x", "/run/caisson/out", "relative", "/tmp/../etc", "/var"} {
+	for _, target := range []string{"/", "/usr", "/usr/bin", "/usr/bin/x", "/etc", "/etc/x", "/tmp", "/home", "/opt", "/proc/x", "/dev/shm/x", "/run/boundary/out", "relative", "/tmp/../etc", "/var"} {
 		refuse("target "+strings.ReplaceAll(target, "/", "_"), func(s *backend.Spec, _ string) { s.Source.Target = target })
 	}
 	refuse("target is home", func(s *backend.Spec, dir string) { s.Source.Target = s.Home })

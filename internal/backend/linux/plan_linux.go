@@ -169,7 +169,7 @@ func (pl *planner) rootfs() error {
 		if err != nil || !st.Mode().IsRegular() {
 			continue
 		}
-		gen := "/run/caisson/etc/" + name
+		gen := "/run/boundary/etc/" + name
 		pl.add(stage.Step{Op: "file", Target: gen, Mode: 0o444, Data: text})
 		pl.add(stage.Step{Op: "over", Source: gen, Target: "/etc/" + name})
 	}

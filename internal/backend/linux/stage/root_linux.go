@@ -9,8 +9,8 @@ import (
 
 // The two empty things that masks are binds of, on the read-only root.
 const (
-	emptyFile = "/run/caisson/.empty"
-	emptyDir  = "/run/caisson/.void"
+	emptyFile = "/run/boundary/.empty"
+	emptyDir  = "/run/boundary/.void"
 )
 
 // BuildRoot makes W's own root out of the plan and enters it. It must run right
@@ -38,7 +38,7 @@ func BuildRoot(p *Plan, fds []int) (devpts int, err error) {
 		return -1, err
 	}
 	defer unix.Close(b.root)
-	if err := b.mkdir("/run/caisson", 0o755); err != nil {
+	if err := b.mkdir("/run/boundary", 0o755); err != nil {
 		return -1, err
 	}
 	if err := b.mkdir(emptyDir, 0o555); err != nil {
