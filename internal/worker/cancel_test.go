@@ -122,7 +122,7 @@ func TestCancelBeatsForkBomb(t *testing.T) {
 		uid = 165432 // the kernel does not count processes of its uid 0
 	}
 	b := startAs(t, uid)
-	r, err := b.exec(worker.Command{Argv: []string{"sh", "-c", `f() { f | f & }; trap '' TERM; while :; do f; done 2>/dev/null`}, Rlimits: rlimits(unix.RLIMIT_NPROC, 300)})
+	r, err := b.exec(worker.Command{Argv: []string{ownProgram(t), roleBomb}, Rlimits: rlimits(unix.RLIMIT_NPROC, 300)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,11 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 {
 		switch os.Args[1] {
+		case roleBomb:
+			bomb()
+		case roleAttack:
+			attack()
+			os.Exit(0)
 		case inside.RoleInit, inside.RoleSpace, inside.RoleCall, inside.RoleProbe:
 			os.Exit(inside.Main(os.Args, testHooks()))
 		}

@@ -49,6 +49,7 @@ func runCall() int {
 	if err != nil {
 		return ExitInternal
 	}
+	prewarm(4) // before the limits, which may leave no room for a thread
 	c := &guard{tty: cmd.tty}
 	if !c.start(&cmd) {
 		return ExitOK
