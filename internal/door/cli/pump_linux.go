@@ -15,15 +15,15 @@ import (
 type outPump struct {
 	r     *os.File // non-blocking; closed by run
 	dst   *os.File
-	ui    *ui
+	first func() // called before the first byte is written
 	tally tally // the pump's until done is closed
 	err   error // why dst could not be written; as tally
 	pty   bool  // r is a pty: closing it would hang up on a command that is being asked to end
 	done  chan struct{}
 }
 
-func newOutPump(r, dst *os.File, u *ui) *outPump {
-	return &outPump{r: r, dst: dst, ui: u, done: make(chan struct{})}
+func newOutPump(r, dst *os.File, first func()) *outPump {
+	return &outPump{r: r, dst: dst, first: first, done: make(chan struct{})}
 }
 
 // run copies until the end of the stream, until dst goes away, or until end was
@@ -53,7 +53,7 @@ func (p *outPump) pass(b []byte) bool {
 		return true
 	}
 	if p.tally.n == 0 {
-		p.ui.hold(true) // a progress line must not mix with output
+		p.first()
 	}
 	p.tally.add(b)
 	if p.err == nil {

@@ -116,7 +116,7 @@ func (s *session) pipes() error {
 	s.stdin = newInPump(s.a.cfg.Stdin, ours(fds[0][1], "to the command"), true)
 	for i, dst := range []*os.File{s.a.cfg.Stdout, s.a.cfg.Stderr} {
 		s.io.Files[i+1] = os.NewFile(uintptr(fds[i+1][1]), "output of the command")
-		s.outs[i] = newOutPump(ours(fds[i+1][0], "from the command"), dst, s.a.ui)
+		s.outs[i] = newOutPump(ours(fds[i+1][0], "from the command"), dst, s.onOutput)
 		go s.outs[i].run()
 	}
 	go s.stdin.run()
@@ -140,7 +140,7 @@ func (s *session) onPTY(master *os.File) {
 	s.master = own
 	s.saved, _ = term.MakeRaw(fdOf(s.a.cfg.Stdin))
 	s.resizeLocked()
-	s.outs[0] = newOutPump(own, s.a.cfg.Stdout, s.a.ui)
+	s.outs[0] = newOutPump(own, s.a.cfg.Stdout, s.onOutput)
 	s.outs[0].pty = true
 	s.stdin = newInPump(s.a.cfg.Stdin, own, false)
 	s.stdin.onEOF = s.hungUp
@@ -177,6 +177,13 @@ func (s *session) onStarted(id task.ID) {
 	if s.a.ui.verbose && !s.a.ui.quiet {
 		s.a.ui.note("task %s started", id)
 	}
+	s.a.ui.hold(true)
+}
+
+// onOutput is the first byte, which may come before the engine says that the
+// command has started. A progress line must not mix with it.
+func (s *session) onOutput() {
+	s.started.Store(true)
 	s.a.ui.hold(true)
 }
 
