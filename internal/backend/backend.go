@@ -62,7 +62,8 @@ type Spec struct {
 	Userns   bool // --grant userns
 
 	WorkerPath string // the worker program, digest-checked, never mounted inside
-	// Absent lists host paths that must not be reachable inside; a backend
+	// Absent lists host paths that must not be reachable inside, nor anything
+	// below them but the task's own mounts (Source, Objects, Out); a backend
 	// refuses a mount that would expose one.
 	Absent []string
 }

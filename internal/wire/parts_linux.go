@@ -14,7 +14,7 @@ import (
 func linuxParts(cfg *boundary.Config) {
 	cfg.Defaults = linux.Defaults
 	cfg.CheckPaths = linux.CheckPaths
-	tmpParts(cfg)
+	cfg.Toolchains, cfg.Screen = linux.Toolchains, linux.Screen
 }
 
 func newSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -83,8 +83,7 @@ func open(ctx context.Context) (*house, error) {
 		Serve:  h.serve, Spawn: h.spawn, Checks: h.checks, Usage: usage,
 		Log: func(text string) { fmt.Fprintln(os.Stderr, "caisson: note: "+text) },
 	}
-	wp, _ := h.worker()
-	cfg.Drivers = all.Drivers(all.Config{WorkerPath: wp})
+	cfg.Drivers = all.Drivers(all.Config{Worker: h.worker})
 	linuxParts(&cfg)
 	h.manager = boundary.New(cfg)
 	return h, nil

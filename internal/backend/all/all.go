@@ -10,12 +10,14 @@ import (
 
 // Config is what the backends need to know of this installation.
 type Config struct {
-	WorkerPath string // the worker program, mode 0555; used for trials
+	// Worker returns the path of the worker program; it is asked only when a
+	// trial is made.
+	Worker func() (string, error)
 }
 
 // Drivers returns every backend, the preferred one first.
 func Drivers(c Config) []backend.Driver {
 	return []backend.Driver{
-		linux.New(linux.Config{WorkerPath: c.WorkerPath}),
+		linux.New(linux.Config{Worker: c.Worker}),
 	}
 }

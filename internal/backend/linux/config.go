@@ -5,7 +5,8 @@ const Name = "linux"
 
 // Config is what a driver needs to know of this installation.
 type Config struct {
-	// WorkerPath is the static worker program, used for trials. It must be
-	// executable by everybody (mode 0555): as root it runs as another id.
-	WorkerPath string
+	// Worker returns the path of the static worker program for trials; it is
+	// asked only when one is made. The file must be executable by everybody
+	// (mode 0555 or 0511): as root it runs as another id.
+	Worker func() (string, error)
 }

@@ -60,6 +60,8 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 	if err := checkSpec(s); err != nil {
 		return nil, err
 	}
+	var dropped []task.Finding
+	s.Tools, dropped = reconciled(s)
 	if err := CheckPaths(s); err != nil {
 		return nil, err
 	}
@@ -93,7 +95,7 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 	if err != nil {
 		return nil, asError(op, err)
 	}
-	in.findings = append(pl.findings, d.groupFindings(in.groups)...)
+	in.findings = append(append(dropped, pl.findings...), d.groupFindings(in.groups)...)
 	if err := in.start(ctx, d.launch, worker, m, plan, pl.fds); err != nil {
 		cctx, cancel := sys.Detach(ctx, destroyTimeout)
 		defer cancel()

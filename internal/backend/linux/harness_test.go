@@ -103,7 +103,7 @@ func publicTemp(t *testing.T) string {
 // usable returns the driver, or skips with the reason why there is no boundary.
 func usable(t *testing.T) *Driver {
 	t.Helper()
-	d := New(Config{WorkerPath: workerPath}).(*Driver)
+	d := New(Config{Worker: func() (string, error) { return workerPath, nil }}).(*Driver)
 	usableOnce.Do(func() { usableCaps, usableErr = d.Probe(context.Background()) })
 	if usableErr != nil {
 		t.Fatal(usableErr)

@@ -153,6 +153,7 @@ func (p protected) holds(path string, mt mountTable) bool {
 // may show through any mount. It looks through links and bind mounts. The error
 // has the code unsafe_path.
 func CheckPaths(s backend.Spec) error {
+	s.Tools, _ = reconciled(s)
 	mounts, err := readMounts()
 	if err != nil {
 		return task.Errorf(task.CodeUnavailable, "linux.paths", "read the mount table: %w", err)

@@ -22,9 +22,14 @@ const trialInstance = "trial"
 // and takes it away again.
 func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	c := backend.Capabilities{Version: kernelRelease(), Levels: task.Vector{}, Rootfs: task.Vector{}, How: map[task.Axis]string{}}
+	worker, err := d.worker()
+	if err != nil {
+		c.Why, c.Fix = err.Error(), task.HintOf(err)
+		return c, nil
+	}
 	spec := backend.Spec{
 		Task: task.NewID(), Instance: trialInstance, Token: task.NewToken(), Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid()},
-		Source: backend.Mount{Target: "/tmp"}, Home: "/home/caisson", WorkerPath: d.cfg.WorkerPath,
+		Source: backend.Mount{Target: "/tmp"}, Home: "/home/caisson", WorkerPath: worker,
 	}
 	b, err := d.Create(ctx, spec)
 	var obs backend.Observation
@@ -73,6 +78,13 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 			Fix: "a kernel with Landlock (5.13 or later, in the `lsm=` list)"})
 	}
 	return c, nil
+}
+
+func (d *Driver) worker() (string, error) {
+	if d.cfg.Worker == nil {
+		return "", task.Errorf(task.CodeUnavailable, "linux.worker", "this build carries no worker program")
+	}
+	return d.cfg.Worker()
 }
 
 func landlockText() string {
@@ -155,7 +167,11 @@ func (d *Driver) groupFeature(err error, obs backend.Observation) task.Feature {
 func (d *Driver) idmapFeature() task.Feature {
 	f := task.Feature{Name: "id-mapped-mounts"}
 	err := func() error {
-		w, err := openWorker(d.cfg.WorkerPath)
+		path, err := d.worker()
+		if err != nil {
+			return err
+		}
+		w, err := openWorker(path)
 		if err != nil {
 			return err
 		}

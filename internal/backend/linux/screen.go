@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -40,10 +41,13 @@ var secretNames = map[string]bool{
 // Screen looks through folders that a person granted for sockets and files
 // that hold credentials by convention, and returns the mounts with those
 // hidden. The findings say what was hidden and where a bound was hit.
-func Screen(ms []backend.Mount) ([]backend.Mount, []task.Finding) {
+func Screen(ctx context.Context, ms []backend.Mount) ([]backend.Mount, []task.Finding, error) {
 	var out []backend.Mount
 	var fs []task.Finding
 	for _, m := range ms {
+		if ctx.Err() != nil {
+			return nil, nil, context.Cause(ctx)
+		}
 		sm, f := screen(m, seedScreen)
 		if f != nil {
 			fs = append(fs, *f)
@@ -54,7 +58,7 @@ func Screen(ms []backend.Mount) ([]backend.Mount, []task.Finding) {
 		}
 		out = append(out, sm)
 	}
-	return out, fs
+	return out, fs, nil
 }
 
 // screen adds to m.Hide. The finding says that not everything was seen.

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,8 +22,8 @@ type Search struct {
 	Getenv   func(string) string // asked for RUSTUP_HOME and GOPATH; may be nil
 }
 
-// Toolchains is what Discover found.
-type Toolchains struct {
+// Found is what Discover found.
+type Found struct {
 	Mounts   []backend.Mount
 	Tools    []task.Tool
 	Missing  []task.Finding // folders on PATH whose programs are not available inside, and why
@@ -43,7 +44,7 @@ const (
 // programs in it, take the install prefix around each where it looks like one,
 // and show it read-only at its own path. Credentials, configuration and sockets
 // in it are hidden. System folders are visible anyway.
-func Discover(s Search) Toolchains {
+func Discover(s Search) Found {
 	f := &finder{s: s, missing: map[string]string{}}
 	if real, err := realDir(s.Home); err == nil {
 		f.home = real
@@ -59,6 +60,45 @@ func Discover(s Search) Toolchains {
 	}
 	f.prune()
 	return f.result()
+}
+
+// Toolchains is Discover for callers that know only PATH and HOME. What would
+// overlap the task's source is left out when the boundary is made. Folders
+// whose programs are missing inside come as findings.
+func Toolchains(ctx context.Context, path, home string) ([]backend.Mount, []task.Tool, []task.Finding, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, nil, context.Cause(ctx)
+	}
+	f := Discover(Search{Path: path, Home: home, Getenv: os.Getenv})
+	return f.Mounts, f.Tools, append(f.Missing, f.Findings...), nil
+}
+
+// reconciled returns the tools of a spec without those that collide with what
+// matters more: the source, folders that a person granted, host paths that must
+// not show.
+func reconciled(s backend.Spec) (tools []backend.Mount, dropped []task.Finding) {
+	for _, m := range s.Tools {
+		reason := ""
+		if src := s.Source.Target; hasPrefixDir(m.Target, src) || hasPrefixDir(src, m.Target) {
+			reason = "it overlaps the source " + src
+		}
+		for _, r := range s.RO {
+			if r.Target == m.Target {
+				reason = "the granted folder " + r.Source + " takes its place"
+			}
+		}
+		for _, a := range s.Absent {
+			if hasPrefixDir(m.Source, a) || hasPrefixDir(a, m.Source) {
+				reason = "it overlaps caisson's own files"
+			}
+		}
+		if reason == "" {
+			tools = append(tools, m)
+			continue
+		}
+		dropped = append(dropped, task.Finding{ID: "tool-missing", Axis: task.FS, Cap: task.MaxLevel(task.FS), Location: m.Target, Text: "programs in it are not available inside: " + reason})
+	}
+	return tools, dropped
 }
 
 type finder struct {
@@ -353,8 +393,8 @@ func (f *finder) around(target string) *backend.Mount {
 	return nil
 }
 
-func (f *finder) result() Toolchains {
-	var t Toolchains
+func (f *finder) result() Found {
+	var t Found
 	for i, m := range f.mounts {
 		sm, finding := screen(m, toolScreen)
 		if finding != nil {

@@ -163,7 +163,8 @@ func TestScreenHidesSocketsAndCredentials(t *testing.T) {
 	home := homeWith(t, "seed/a/.netrc", "seed/ok/file", "seed/deep/er/id_ed25519", "seed/.ssh/")
 	l := listenUnix(t, filepath.Join(home, "seed/a/agent.sock"))
 	defer l.Close()
-	ms, fs := Screen([]backend.Mount{{Source: filepath.Join(home, "seed"), Target: "/opt/seed"}})
+	ms, fs, err := Screen(t.Context(), []backend.Mount{{Source: filepath.Join(home, "seed"), Target: "/opt/seed"}})
+	must(t, err)
 	want := map[string]bool{"a/.netrc": true, "a/agent.sock": true, "deep/er/id_ed25519": true, ".ssh": true}
 	for _, h := range ms[0].Hide {
 		if !want[h] {
