@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/policy"
@@ -23,7 +24,14 @@ type decided struct {
 	spec   backend.Spec // without what only a created task has
 	tools  []task.Tool
 	grants []task.Grant
+	// secrets are the variables that a person passed in, K=V.
+	secrets []string
 }
+
+// defaultTimeout ends a task that nobody limited: row R3 asks for a bounded
+// duration, and a forgotten task should not run for ever. Its work is rescued
+// as at any other end.
+const defaultTimeout = 7 * 24 * time.Hour
 
 // insideUID is the one user inside every boundary.
 const insideUID = 1000
@@ -118,6 +126,9 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		return nil, err
 	}
 	d.grants = append(d.grants, envGrants...)
+	for _, g := range envGrants {
+		d.secrets = append(d.secrets, g.Value+"="+valueOf(env, g.Value))
+	}
 	dir := m.taskDir(id)
 	s := backend.Spec{
 		Task: id, Instance: m.cfg.DB.Instance(), Identity: m.cfg.Identity, Home: m.cfg.Identity.Home,
@@ -125,6 +136,9 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		Out:    backend.Mount{Source: filepath.Join(dir, "out"), Target: backend.OutDir, Writable: true},
 		Env:    env, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
 		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir},
+	}
+	if s.Limits.Timeout == 0 {
+		s.Limits.Timeout = defaultTimeout
 	}
 	for i, o := range d.repo.Objects {
 		s.Objects = append(s.Objects, backend.Mount{Source: o, Target: fmt.Sprintf("%s/%d", backend.ObjectsDir, i)})

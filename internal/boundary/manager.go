@@ -92,6 +92,7 @@ type live struct {
 	wk    *worker.Client
 	keep  task.Keep
 
+	secrets []string // K=V that a person passed in; kept out of the evidence
 	unserve func() // stops the control socket; nil when there is none
 
 	ctx    context.Context // ends when the task is being ended; the cause says why

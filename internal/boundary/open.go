@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
@@ -77,6 +78,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	l := &live{id: id, token: task.NewToken(), dir: m.taskDir(id), keep: d.req.Keep}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.spec = d.spec
+	l.secrets = d.secrets
 	l.spec.Token = l.token
 	l.ws = source.Workspace{Task: id, Dir: l.dir, Token: l.token}
 	sup, err := m.supervisor(l.dir)
@@ -167,7 +169,14 @@ func (m *Manager) takeFolder(ctx context.Context, l *live) error {
 	if err := sys.Fault("open.folder"); err != nil {
 		return err
 	}
-	if l.log, err = evidence.Open(filepath.Join(l.dir, "evidence"), l.id, nil); err != nil {
+	// What a person passed in by --env may be a secret: it is never recorded,
+	// whatever prints it.
+	hide := evidence.NewRedactor()
+	for _, kv := range l.secrets {
+		_, v, _ := strings.Cut(kv, "=")
+		hide.Add(v)
+	}
+	if l.log, err = evidence.Open(filepath.Join(l.dir, "evidence"), l.id, hide); err != nil {
 		return err
 	}
 	return sys.Fault("open.evidence")
