@@ -24,9 +24,6 @@ const (
 
 var whyCode = [...]string{frame.FailInternal, frame.FailDir, frame.FailNotFound, frame.FailNotExec, frame.FailTTY, frame.FailLimit}
 
-// Descriptors of C beyond the control socket: the program's own.
-const firstStdio = ChannelFD + 1
-
 // runCall is C: it starts one program, reports how it ended and, when told
 // to cancel, does not stop before nothing of it is left. It is the subreaper
 // of everything the program starts, so "no child left" (ECHILD) is the
@@ -37,20 +34,12 @@ func runCall() int {
 		return ExitInternal
 	}
 	unignore()
-	var size [4]byte
-	if readFull(ChannelFD, size[:]) != nil {
-		return ExitInternal
-	}
-	body := make([]byte, uint32(size[0])|uint32(size[1])<<8|uint32(size[2])<<16|uint32(size[3])<<24)
-	if readFull(ChannelFD, body) != nil {
-		return ExitInternal
-	}
-	cmd, err := parseCommand(body)
+	prewarm(4) // before the limits, which may leave no room for a thread
+	cmd, stdio, err := readCommand()
 	if err != nil {
 		return ExitInternal
 	}
-	prewarm(4) // before the limits, which may leave no room for a thread
-	c := &guard{tty: cmd.tty}
+	c := &guard{tty: cmd.tty, stdio: stdio}
 	if !c.start(&cmd) {
 		return ExitOK
 	}
@@ -60,6 +49,7 @@ func runCall() int {
 
 // guard is C after the start.
 type guard struct {
+	stdio      []int // the program's own descriptors, until it has them
 	tty        bool
 	pid        int
 	done       bool // the program was reaped
@@ -126,9 +116,9 @@ func (g *guard) exec(cmd *command) (why int, err error) {
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, nil); err != nil {
 		return whyInternal, err
 	}
-	files := []uintptr{firstStdio, firstStdio + 1, firstStdio + 2}
-	if cmd.tty {
-		files = []uintptr{firstStdio, firstStdio, firstStdio}
+	files := make([]uintptr, 3)
+	for i := range files {
+		files[i] = uintptr(g.stdio[min(i, len(g.stdio)-1)]) // a terminal is all three
 	}
 	pidfd := -1
 	g.pid, err = syscall.ForkExec(path, argv, &syscall.ProcAttr{
@@ -140,7 +130,7 @@ func (g *guard) exec(cmd *command) (why int, err error) {
 	if err != nil {
 		return startFailure(err, cmd.tty), err
 	}
-	for fd := firstStdio; fd < firstStdio+3; fd++ {
+	for _, fd := range g.stdio {
 		_ = unix.Close(fd) // else the program's pipes would not end before we do
 	}
 	ok := false

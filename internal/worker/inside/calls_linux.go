@@ -18,8 +18,8 @@ const maxCalls = 512
 type call struct {
 	s    *space
 	op   uint64
-	name string // digest of the request
-	ctl  *os.File
+	name string   // digest of the request
+	ctl  *os.File // set once, before open
 
 	mu       sync.Mutex
 	open     bool     // the command was written: orders may follow
@@ -55,16 +55,88 @@ func (s *space) exec(f frame.Frame, req *frame.RequestBody, name string) bool {
 	if cmd.dir == "" {
 		cmd.dir = s.about.Dir
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return refuse(frame.FailLimit, err.Error())
-	}
-	_ = unix.SetNonblock(pair[0], true)
-	c := &call{s: s, op: f.Op, name: name, ctl: os.NewFile(uintptr(pair[0]), "call")}
+	c := &call{s: s, op: f.Op, name: name}
 	s.mu.Lock()
 	s.calls[f.Op] = c
 	s.mu.Unlock()
-	go c.run(&cmd, pair[1], f)
+	go c.run(&cmd, f)
+	return true
+}
+
+// guardian starts C and returns its control socket. The program's own
+// descriptors follow with the command, so that a guardian can be started ahead
+// of its call.
+func (s *space) guardian() (*os.File, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	_, err = syscall.ForkExec(self, []string{"caisson-worker", RoleCall}, &syscall.ProcAttr{
+		Files: []uintptr{0, 1, 2, uintptr(pair[1])},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	_ = unix.Close(pair[1])
+	if err == nil {
+		err = unix.SetNonblock(pair[0], true)
+	}
+	if err != nil {
+		_ = unix.Close(pair[0])
+		return nil, err
+	}
+	s.wakeReaper()
+	return os.NewFile(uintptr(pair[0]), "call"), nil
+}
+
+// refill keeps one guardian ready: starting a program takes a millisecond or
+// two, and the next call need not wait for that. A spare knows nothing yet.
+func (s *space) refill() {
+	s.mu.Lock()
+	busy := s.spare != nil || s.filling || s.killing
+	s.filling = s.filling || !busy
+	s.mu.Unlock()
+	if busy {
+		return
+	}
+	g, err := s.guardian()
+	s.mu.Lock()
+	s.filling = false
+	if err == nil && !s.killing {
+		s.spare, g = g, nil
+	}
+	s.mu.Unlock()
+	if g != nil {
+		_ = g.Close() // it ends when it reads that
+	}
+}
+
+func (s *space) takeSpare() *os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.spare
+	s.spare = nil
+	return g
+}
+
+// hand gives a guardian its command and the program's descriptors. False: it
+// was gone before it could have read any of it.
+func hand(g *os.File, cmd []byte, fds []int) bool {
+	raw, err := g.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	var werr error
+	if err := raw.Write(func(fd uintptr) bool {
+		for {
+			n, werr = unix.SendmsgN(int(fd), cmd, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+			if werr != unix.EINTR {
+				return werr != unix.EAGAIN
+			}
+		}
+	}); err != nil || werr != nil {
+		return false
+	}
+	_, _ = g.Write(cmd[n:]) // a failure shows as the guardian's end
 	return true
 }
 
@@ -103,34 +175,39 @@ func mergeEnv(base, over []string) []string {
 }
 
 // run is the life of one call, in order: guardian, reply, events.
-func (c *call) run(cmd *command, theirs int, f frame.Frame) {
+func (c *call) run(cmd *command, f frame.Frame) {
 	defer func() {
-		_ = c.ctl.Close()
+		if c.ctl != nil {
+			_ = c.ctl.Close()
+		}
 		c.s.mu.Lock()
 		delete(c.s.calls, c.op)
 		c.s.mu.Unlock()
+		c.s.rest()
 	}()
-	files := []uintptr{0, 1, 2, uintptr(theirs)}
-	for _, fd := range f.FDs {
-		files = append(files, uintptr(fd))
+	text := cmd.bytes()
+	g := c.s.takeSpare()
+	if g != nil && !hand(g, text, f.FDs) {
+		_ = g.Close() // a tool ended it; the next one is fresh
+		g = nil
 	}
-	_, err := syscall.ForkExec(self, []string{"caisson-worker", RoleCall}, &syscall.ProcAttr{
-		Files: files,
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
+	if g == nil {
+		var err error
+		if g, err = c.s.guardian(); err != nil {
+			f.CloseFDs()
+			c.reply(frame.ReplyBody{Code: frame.FailLimit, Msg: "the call's guardian could not be started: " + err.Error()})
+			return
+		}
+		if !hand(g, text, f.FDs) {
+			f.CloseFDs()
+			_ = g.Close()
+			c.reply(frame.ReplyBody{Code: frame.FailInternal, Msg: "the call's guardian ended before the start"})
+			return
+		}
+	}
 	f.CloseFDs()
-	_ = unix.Close(theirs)
-	c.s.wakeReaper()
-	if err != nil {
-		c.reply(frame.ReplyBody{Code: frame.FailLimit, Msg: "the call's guardian could not be started: " + err.Error()})
-		return
-	}
-	if _, err := c.ctl.Write(cmd.bytes()); err != nil {
-		c.reply(frame.ReplyBody{Code: frame.FailInternal, Msg: "the call's guardian ended before the start"})
-		return
-	}
 	c.mu.Lock()
-	c.open = true
+	c.ctl, c.open = g, true
 	for _, r := range c.queue {
 		c.orderLocked(r)
 	}
@@ -165,6 +242,7 @@ func (c *call) follow() {
 			return
 		case recStarted:
 			started = true
+			go c.s.refill()
 			if pidfd >= 0 {
 				c.reply(frame.ReplyBody{OK: true, PID: int(r.b)}, pidfd)
 				_ = unix.Close(pidfd)

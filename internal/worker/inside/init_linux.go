@@ -3,7 +3,6 @@ package inside
 import (
 	"errors"
 	"io"
-	"runtime/debug"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +36,6 @@ func runInit(h Hooks) int {
 	if err != nil {
 		return ExitChannel
 	}
-	debug.FreeOSMemory()
 	return relay(host, space, pid)
 }
 
@@ -118,9 +116,10 @@ const spaceOp = 1
 // authenticated anew for the next hop.
 func relay(host, space *frame.Conn, pid int) int {
 	end := make(chan int, 3)
-	go func() { end <- pump(host, space, frame.Request, frame.Cancel) }()
+	rest := resting()
+	go func() { end <- pump(host, space, rest, frame.Request, frame.Cancel) }()
 	go func() {
-		code := pump(space, host, frame.Reply, frame.Event)
+		code := pump(space, host, rest, frame.Reply, frame.Event)
 		if code == ExitOK {
 			code = ExitSpace
 		}
@@ -138,7 +137,7 @@ func relay(host, space *frame.Conn, pid int) int {
 	return <-end
 }
 
-func pump(from, to *frame.Conn, allowed ...frame.Kind) int {
+func pump(from, to *frame.Conn, rest func(), allowed ...frame.Kind) int {
 	for {
 		f, err := from.Read()
 		if err != nil {
@@ -155,6 +154,7 @@ func pump(from, to *frame.Conn, allowed ...frame.Kind) int {
 			err = to.Write(f)
 		}
 		f.CloseFDs()
+		rest()
 		if !ok || err != nil {
 			return ExitChannel
 		}

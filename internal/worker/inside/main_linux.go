@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,6 +37,14 @@ func complain(s string) { _, _ = unix.Write(2, []byte("caisson-worker: "+s+"\n")
 func small(procs int) {
 	runtime.GOMAXPROCS(procs)
 	debug.SetGCPercent(25)
+}
+
+// resting returns a function to call after work: when it was not called for a
+// second, what the work left in memory goes back to the kernel. Most tasks sleep
+// most of the time, and many sleep beside each other.
+func resting() func() {
+	t := time.AfterFunc(time.Second, debug.FreeOSMemory)
+	return func() { t.Reset(time.Second) }
 }
 
 // onlyChannel reports whether nothing above the channel is open. A descriptor

@@ -3,7 +3,7 @@ package inside
 import (
 	"encoding/hex"
 	"io"
-	"runtime/debug"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -23,9 +23,13 @@ type space struct {
 	calls   map[uint64]*call
 	lastOp  uint64
 	killing bool
+	filling bool
+	spare   *os.File // a guardian without a call
 
 	born  chan struct{} // a child was started: the reaper may wait again
 	alone chan struct{} // the reaper found no child at all
+
+	rest func() // something was done; memory may be returned once it is quiet
 }
 
 func runSpace(h Hooks) int {
@@ -48,7 +52,8 @@ func runSpace(h Hooks) int {
 		return ExitSetup
 	}
 	go s.reap()
-	debug.FreeOSMemory()
+	s.rest = resting()
+	s.refill()
 	return s.serve()
 }
 
@@ -135,6 +140,7 @@ func (s *space) handle(f frame.Frame) bool {
 		s.mu.Lock()
 		again := s.killing
 		s.killing = true
+		s.spare = nil // it is killed with the others; its socket is collected
 		s.mu.Unlock()
 		if again {
 			return s.write(frame.Reply, f.Op, frame.ReplyBody{Req: name, Code: frame.FailBad, Msg: "already killing"})

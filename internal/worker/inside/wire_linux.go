@@ -125,6 +125,38 @@ func parseCommand(b []byte) (c command, err error) {
 	return c, nil
 }
 
+// readCommand is C's wait for its call: the length comes with the program's
+// descriptors, three or the one of a terminal.
+func readCommand() (cmd command, fds []int, err error) {
+	var size [4]byte
+	var oob [64]byte
+	n, on, flags := 0, 0, 0
+	for {
+		n, on, flags, _, err = unix.Recvmsg(ChannelFD, size[:], oob[:], unix.MSG_CMSG_CLOEXEC)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil || n == 0 || flags&unix.MSG_CTRUNC != 0 {
+		return cmd, nil, errCommand
+	}
+	if fds, err = frame.ParseOOB(n, oob[:on], flags, 0); err != nil {
+		return cmd, nil, err
+	}
+	if err := readFull(ChannelFD, size[n:]); err != nil {
+		return cmd, nil, err
+	}
+	body := make([]byte, binary.LittleEndian.Uint32(size[:]))
+	if err := readFull(ChannelFD, body); err != nil {
+		return cmd, nil, err
+	}
+	cmd, err = parseCommand(body)
+	if err == nil && (len(fds) == 0 || (len(fds) == 1) != cmd.tty) {
+		err = errCommand
+	}
+	return cmd, fds, err
+}
+
 // readFull fills b from a blocking descriptor.
 func readFull(fd int, b []byte) error {
 	for len(b) > 0 {
