@@ -100,6 +100,7 @@ var mayStart = map[string]string{
 	"internal/wire":                "re-executes the program as supervisor",
 	"cmd/caisson":                  "takes the worker's roles where none is embedded",
 	"bench":                        "measures programs",
+	"test/harness":                 "starts the product, as a user would",
 }
 
 // gitRoom is the one package that starts git.
