@@ -169,13 +169,10 @@ func (a *app) inSession(cmd *cobra.Command, early bool, repo string, run func(*s
 
 // sessionCanceled names the person's signal as the reason of an error it caused.
 func sessionCanceled(s *session, err error) error {
-	if s.ctx.Err() == nil || err == nil {
+	if err == nil || !s.canceled() || outlives(err) {
 		return err
 	}
-	if s.canceled() && (task.CodeOf(err) == task.CodeInternal || task.CodeOf(err) == task.CodeChannel) {
-		return task.Errorf(task.CodeCanceled, "cli", "canceled before the command started")
-	}
-	return err
+	return task.Errorf(task.CodeCanceled, "cli", "canceled before the command started")
 }
 
 // sessionEnd reports how a command that ran has ended.

@@ -68,9 +68,16 @@ func canceled(ctx context.Context, err error) error {
 	if err == nil || !errors.As(context.Cause(ctx), &s) {
 		return err
 	}
-	switch task.CodeOf(err) {
-	case task.CodeInternal, task.CodeCanceled, task.CodeChannel:
-		return task.Errorf(task.CodeCanceled, "cli", "canceled: %s", s.sig)
+	if outlives(err) {
+		return err
 	}
-	return err
+	return task.Errorf(task.CodeCanceled, "cli", "canceled: %s", s.sig)
+}
+
+// outlives reports whether err must be told although a person cancelled: it
+// says what is left. Every other error after a signal is only the form the
+// cancellation took on its way.
+func outlives(err error) bool {
+	c := task.CodeOf(err)
+	return c == task.CodeStuck || c == task.CodeKept || c == task.CodeOutcomeUnknown
 }

@@ -16,9 +16,9 @@ type outPump struct {
 	r     *os.File // non-blocking; closed by run
 	dst   *os.File
 	first func() // called before the first byte is written
-	tally tally // the pump's until done is closed
-	err   error // why dst could not be written; as tally
-	pty   bool  // r is a pty: closing it would hang up on a command that is being asked to end
+	tally tally  // the pump's until done is closed
+	err   error  // why dst could not be written; as tally
+	pty   bool   // r is a pty: closing it would hang up on a command that is being asked to end
 	done  chan struct{}
 }
 

@@ -207,10 +207,20 @@ func (t *text) levels(levels []task.Level, proved bool) {
 		}
 		return s
 	})
+	// One line per reason, not per axis: most levels have the same.
+	var reasons []string
+	needs := map[string][]string{}
 	for _, l := range levels {
-		if l.Why != "" && l.Required > 0 {
-			t.printf("  %s\n", t.u.paint(dim, fmt.Sprintf("%s %d is required: %s", l.Axis, l.Required, clean(l.Why))))
+		if l.Why == "" || l.Required <= 0 {
+			continue
 		}
+		if needs[l.Why] == nil {
+			reasons = append(reasons, l.Why)
+		}
+		needs[l.Why] = append(needs[l.Why], fmt.Sprintf("%s %d", l.Axis, l.Required))
+	}
+	for _, why := range reasons {
+		t.printf("  %s\n", t.u.paint(dim, "required "+strings.Join(needs[why], ", ")+": "+clean(why)))
 	}
 }
 

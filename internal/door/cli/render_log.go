@@ -97,7 +97,11 @@ func (l *logText) line(e door.Event) (string, string) {
 	if slices.Contains(bad, e.Type) {
 		color = red
 	}
-	if f := l.fields(e.Body); f != "" {
+	body := e.Body
+	if !l.a.ui.verbose {
+		body = summary(e)
+	}
+	if f := l.fields(body); f != "" {
 		what += ": " + f
 	}
 	return what, color
@@ -135,6 +139,64 @@ func (l *logText) outcome(b map[string]any) (string, string) {
 	return s, color
 }
 
+// summary is a body without what a person reads in `show` or with -v.
+func summary(e door.Event) map[string]any {
+	out := map[string]any{}
+	for k, v := range e.Body {
+		switch k {
+		case "source":
+			if m, ok := v.(map[string]any); ok {
+				base, _ := m["base"].(string)
+				out["source"] = fmt.Sprint(m["strategy"], " of ", m["repo"], " at ", base[:min(12, len(base))])
+			}
+		case "levels":
+			if e.Type == "probe.reported" {
+				out["proved"] = vector(v, "proved")
+			} else {
+				out["promised"] = vector(v, "promised")
+			}
+		case "results", "rescued":
+			var names []any
+			list, _ := v.([]any)
+			for _, x := range list {
+				if m, ok := x.(map[string]any); ok {
+					names = append(names, m["name"])
+				}
+			}
+			out[k] = names
+		case "report":
+			if m, ok := v.(map[string]any); ok {
+				checks, _ := m["checks"].([]any)
+				out["checks"] = len(checks)
+			}
+		case "required", "limits", "digest", "version", "matrix", "origin":
+		default:
+			if off, ok := v.(bool); ok && !off {
+				continue // a thing that is not so
+			}
+			if n, ok := asInt(v); ok && n == 0 && (e.Type == "work.found" || e.Type == "rescue.done") {
+				continue
+			}
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// vector renders one column of a list of levels as "SRC 2 PRC 3 …".
+func vector(v any, column string) string {
+	list, _ := v.([]any)
+	var out []string
+	for _, x := range list {
+		if m, ok := x.(map[string]any); ok {
+			if n, ok := asInt(m[column]); ok && n > 0 {
+				out = append(out, fmt.Sprint(m["axis"], " ", n))
+			}
+		}
+	}
+	return strings.Join(out, " ")
+}
+
 // plainFields are values that read without their key.
 var plainFields = []string{"text", "message", "state", "name", "argv", "error"}
 
@@ -168,6 +230,8 @@ func (l *logText) value(v any) string {
 			return l.short(quoteArgv([]string{x}))
 		}
 		return l.short(clean(x))
+	case int:
+		return fmt.Sprint(x)
 	case []any:
 		if list := stringList(x); len(list) == len(x) {
 			return l.short(clean(strings.Join(list, ",")))
