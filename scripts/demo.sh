@@ -28,22 +28,38 @@ trap 'exit 130' INT TERM
 
 say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
 [ -t 1 ] && [ -z "${NO_COLOR:-}" ] || say() { printf '\n# %s\n' "$*"; }
-run() { printf '$ %s\n' "$(printf '%s ' "$@" | sed "s|$caisson|caisson|g; s|$T|T|g; s| \$||")"; "$@"; }
+# show_cmd CMD…: as one would type it, with short names for long paths.
+show_cmd() {
+	local a out='$'
+	for a in "$@"; do
+		case $a in
+		"$caisson") a=caisson ;;
+		*[!A-Za-z0-9_./:=,@-]*) a="'$a'" ;;
+		esac
+		out="$out ${a//$T/\$T}"
+	done
+	printf '%s\n' "$out"
+}
+run() { show_cmd "$@"; "$@"; }
 # must_fail CMD…: the demonstration is that this does not work.
 must_fail() {
-	printf '$ %s\n' "$(printf '%s ' "$@" | sed "s|$caisson|caisson|g; s|$T|T|g; s| \$||")"
+	show_cmd "$@"
 	if "$@"; then echo "demo: this should have failed" >&2; exit 1; fi
 	echo "(refused, as it should be)"
 }
 
-# What of ours the host holds: processes, mounts, control groups. Must be the same before and after.
-footprint() {
-	for p in /proc/[0-9]*; do
-		exe=$(readlink "$p/exe" 2>/dev/null) || continue
-		case $exe in "$T"/* | "$caisson") [ "${p#/proc/}" = $$ ] || echo "process $exe" ;; esac
+# started PID: when the process started, in clock ticks since boot; empty when there is none.
+started() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20 || true; }
+
+# left: what the host still holds of the task: its processes, mounts, control groups, sockets.
+left() {
+	local p
+	for p in $pids; do
+		[ "$(started "${p%:*}")" != "${p#*:}" ] || echo "process ${p%:*}"
 	done
-	grep -F "$T" /proc/self/mountinfo || true
-	find /sys/fs/cgroup -type d -name '*caisson*' 2>/dev/null | sort
+	grep -F "$T" /proc/self/mountinfo | sed 's/^/mount /' || true
+	find /sys/fs/cgroup -type d -name "*$id*" 2>/dev/null | sed 's/^/control group /'
+	find "$T/run" -type s 2>/dev/null | sed 's/^/socket /'
 }
 
 say "a repository: the published source of github.com/spf13/pflag, three commits"
@@ -56,7 +72,6 @@ cp "$module"/go.* "$module"/README.md "$repo/" && chmod -R u+w "$repo" && g add 
 cp -r "$module/." "$repo/" && chmod -R u+w "$repo" && g add -A && g commit -qm "Source"
 g log --oneline
 echo "a secret of the user" >"$T/secret.txt"
-before=$(footprint)
 head_before=$(g rev-parse HEAD)
 
 say "what this machine can enforce"
@@ -68,6 +83,10 @@ run "$caisson" plan --repo "$repo" --ro "$modcache"
 say "one task in its own boundary, with the module cache as a read-only seed"
 run "$caisson" open --repo "$repo" --ro "$modcache" --env "GOMODCACHE=$modcache" --env GOPROXY=off demo
 opened=demo
+view=$("$caisson" show --json demo)
+id=$(grep -oE 't[a-z2-7]{10}' <<<"$view" | head -n 1)
+pids=
+for p in $(grep -oE '("pid": *|pid=)[0-9]+' <<<"$view" | grep -oE '[0-9]+$' | sort -u); do pids="$pids $p:$(started "$p")"; done
 
 say "real tools on the real project, inside"
 run "$caisson" exec demo -- sh -c 'id -u; pwd; go version'
@@ -94,6 +113,9 @@ run "$caisson" diff --stat demo
 say "required, promised, proved; and what is not isolated"
 run "$caisson" show demo
 
+while_open=$(left)
+[ -n "$while_open" ] || { echo "demo: the look at the host sees nothing, so it would prove nothing" >&2; exit 1; }
+
 say "the end: work is rescued first, then everything goes"
 run "$caisson" close demo || [ $? -eq 7 ] # 7: done, ignored files kept until they expire
 opened=
@@ -106,14 +128,9 @@ g for-each-ref --format='%(refname) %(objectname:short) %(contents:subject)' 're
 echo "the user's checkout and branch are as before"
 
 say "nothing is left"
-after=$(footprint)
-if [ "$before" = "$after" ]; then
-	echo "processes, mounts and control groups are as before"
-else
-	diff <(echo "$before") <(echo "$after") || true
-	echo "demo: something is left" >&2
-	exit 1
-fi
+after=$(left)
+printf 'while it was open:\n%s\nnow:\n%s\n' "$(sed 's/^/  /' <<<"$while_open")" "$(sed 's/^/  /' <<<"${after:-nothing}")"
+[ -z "$after" ] || { echo "demo: something is left" >&2; exit 1; }
 
 say "the same in one command: open, probe, run, end"
 run "$caisson" run --repo "$repo" -q -- go vet ./...
