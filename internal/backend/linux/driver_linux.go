@@ -84,7 +84,7 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 		// instead, and say so.
 		pl.close()
 		pl.ns.Close()
-		m = mapping{uid: 0, gid: 0, drop: true}
+		m = rootMapping()
 		pl = &planner{spec: s, limits: in.limits, viaFD: true, findings: []task.Finding{rootIdentity(err.Error())}}
 		defer pl.close()
 		plan, err = pl.plan()
@@ -121,7 +121,14 @@ func (d *Driver) prepare(s backend.Spec, l task.Limits, worker *os.File, root bo
 	}
 	pl.findings = []task.Finding{rootIdentity(err.Error())}
 	pl.viaFD = canDetach()
-	return pl, mapping{uid: 0, gid: 0, drop: true}, nil
+	return pl, rootMapping(), nil
+}
+
+// rootMapping is the fallback: the inside id is root's. In a user namespace
+// that denies setgroups, as that of a rootless container, groups stay.
+func rootMapping() mapping {
+	data, err := os.ReadFile("/proc/self/setgroups")
+	return mapping{uid: 0, gid: 0, drop: err == nil && strings.TrimSpace(string(data)) == "allow"}
 }
 
 // canDetach reports whether this process may make detached mounts: root inside
@@ -154,10 +161,11 @@ func isIDMapError(err error) bool {
 	return errors.As(err, &ie) && ie.mapped
 }
 
-// openWorker opens the program that W is.
+// openWorker takes hold of the program that W is. Reading it is not needed: a
+// file that its user may run but not read starts non-dumpable.
 func openWorker(path string) (*os.File, error) {
 	const op = "linux.worker"
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, task.Errorf(task.CodeUnavailable, op, "open the worker program: %v", &os.PathError{Op: "open", Path: path, Err: err})
 	}

@@ -171,14 +171,16 @@ func (p *process) close() {
 	}
 }
 
-// dead reports whether W has ended and was reaped.
+// dead reports whether W has ended, reaped or not.
 func (p *process) dead() bool {
 	select {
 	case <-p.done:
 		return true
 	default:
-		return false
 	}
+	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1
 }
 
 // setDeadline bounds each blocking read and write of the set-up dialogue.
