@@ -81,11 +81,19 @@ const (
 	maxBundleRefs = 100_000
 )
 
+// errNothing is a header that ends before the first ref: git writes one before
+// it finds that there is nothing to bundle.
+var errNothing = errors.New("no ref in it")
+
 // parseBundle reads a bundle's header and leaves r at the pack. It refuses
 // everything that `git bundle create` does not write.
 func parseBundle(r *bufio.Reader) (*bundleHeader, error) {
+	h := &bundleHeader{format: "sha1"}
 	line := func() (string, error) {
 		b, err := r.ReadSlice('\n')
+		if errors.Is(err, io.EOF) && len(b) == 0 && len(h.refs) == 0 {
+			return "", errNothing
+		}
 		if err != nil {
 			return "", errors.New("header was cut, or a line is too long")
 		}
@@ -95,7 +103,6 @@ func parseBundle(r *bufio.Reader) (*bundleHeader, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &bundleHeader{format: "sha1"}
 	v3 := false
 	switch first {
 	case "# v2 git bundle":

@@ -3,6 +3,7 @@ package source
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -90,7 +91,7 @@ func (im *importing) cmd(args ...string) git.Cmd {
 }
 
 // receive stores the bundle and unpacks it into the quarantine. A stream
-// without a byte is the answer "nothing new": then header is nil.
+// without a ref is the answer "nothing new": then header is nil.
 func (im *importing) receive(ctx context.Context, r io.Reader, max int64) (*bundleHeader, error) {
 	for _, d := range []string{"/info", "/pack"} {
 		if err := os.MkdirAll(im.objects+d, 0o700); err != nil {
@@ -114,6 +115,9 @@ func (im *importing) receive(ctx context.Context, r io.Reader, max int64) (*bund
 	}
 	in := bufio.NewReaderSize(f, maxBundleLine)
 	h, err := parseBundle(in)
+	if errors.Is(err, errNothing) || err == nil && len(h.refs) == 0 {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, badResult("the task's bundle is malformed: %v", err)
 	}
@@ -124,11 +128,16 @@ func (im *importing) receive(ctx context.Context, r io.Reader, max int64) (*bund
 	// and every link must lead to an object that is there.
 	cmd := im.cmd("index-pack", "--stdin", "--fix-thin", "--strict", "--max-input-size="+strconv.FormatInt(max, 10))
 	cmd.Stdin = in
-	if _, err := im.g.Run(ctx, cmd); err != nil {
+	out, err := im.g.Run(ctx, cmd)
+	if err != nil {
 		if git.Status(err) < 0 && task.CodeOf(err) != task.CodeInternal {
 			return nil, err
 		}
 		return nil, badResult("the task's commits do not pass verification: %v", err)
+	}
+	// What follows the pack, git copies to its output.
+	if hash, ok := strings.CutPrefix(strings.TrimSuffix(string(out), "\n"), "pack\t"); !ok || !git.IsOID(hash) {
+		return nil, badResult("the task's bundle has more than a pack in it")
 	}
 	return h, nil
 }
@@ -223,9 +232,11 @@ func name(refs []Ref) []result {
 		default:
 			res.kind, res.name = "other", "other/"+strings.TrimPrefix(strings.TrimPrefix(r.Name, "refs/"), "other/")
 		}
-		base := res.name
+		// Flattened, so that no folder of the name can be in the way.
+		space, leaf, _ := strings.Cut(res.name, "/")
+		leaf = strings.ReplaceAll(leaf, "/", "-")
 		for n := 2; !free(res.name); n++ {
-			res.name = base + "-" + strconv.Itoa(n)
+			res.name = space + "/" + leaf + "-" + strconv.Itoa(n)
 		}
 		low := strings.ToLower(res.name)
 		taken[low] = true

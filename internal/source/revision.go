@@ -39,8 +39,12 @@ func (r *Repo) resolve(ctx context.Context, rev string) (string, error) {
 	if strings.ContainsAny(rev, "\n\x00") || len(rev) > 4096 {
 		return "", task.Errorf(task.CodeUsage, "source.base", "%s is not a revision", quote(rev)).WithHint("name a branch, a tag or a commit")
 	}
+	ask := rev + "^{commit}"
+	if strings.HasPrefix(rev, ":/") {
+		ask = rev // the rest is the text to look for; what it finds is a commit
+	}
 	out, err := r.git.Run(ctx, git.Cmd{
-		GitDir: r.gitDir, Stdin: strings.NewReader(rev + "^{commit}\n"), Max: 64 << 10,
+		GitDir: r.gitDir, Stdin: strings.NewReader(ask + "\n"), Max: 64 << 10,
 		Args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)"},
 	})
 	if err != nil {
