@@ -208,7 +208,8 @@ type Feature struct {
 // Command is one program to run inside.
 type Command struct {
 	Argv []string `json:"argv"`
-	Dir  string   `json:"dir"` // absolute path inside; empty = the source
+	Dir  string   `json:"dir"` // absolute path inside; empty = where From is, else the source
+	From string   `json:"-"`   // the caller\'s working directory on the host; empty = unknown
 	Env  []string `json:"-"`   // K=V added to the boundary's environment
 	TTY  bool     `json:"tty"`
 	Rows uint16   `json:"rows,omitempty"`

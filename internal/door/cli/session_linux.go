@@ -86,7 +86,7 @@ func (a *app) newSession(ctx context.Context, early bool) (*session, error) {
 
 // command returns the command as the engine wants it.
 func (s *session) command(argv []string, dir string, env []string) task.Command {
-	c := task.Command{Argv: argv, Dir: dir, Env: env, TTY: s.tty}
+	c := task.Command{Argv: argv, Dir: dir, From: s.a.cfg.Dir, Env: env, TTY: s.tty}
 	if s.tty {
 		if w, h, err := term.GetSize(fdOf(s.a.cfg.Stdin)); err == nil {
 			c.Rows, c.Cols = uint16(h), uint16(w)

@@ -3,8 +3,10 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -19,8 +21,10 @@ type Client struct {
 }
 
 func (c *Client) dial(ctx context.Context) (*conn, error) {
+	addr, done := address(c.Path)
+	defer done()
 	d := net.Dialer{Timeout: 5 * time.Second}
-	nc, err := d.DialContext(ctx, "unix", c.Path)
+	nc, err := d.DialContext(ctx, "unix", addr)
 	if err != nil {
 		return nil, task.Errorf(task.CodeState, "control", "the supervisor of task %s does not answer: %w", c.Task, err).
 			WithHint("`caisson reap` reconciles a task whose supervisor died; `caisson show %s` says what is known", c.Task)
@@ -44,7 +48,7 @@ func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (t
 	stop := context.AfterFunc(ctx, func() { _ = cn.c.Close() })
 	defer stop()
 	files := nonNil(io.Files[:])
-	err = cn.send(message{Op: "exec", Command: &cmd, Env: cmd.Env}, files...)
+	err = cn.send(message{Op: "exec", Command: &cmd, Env: cmd.Env, From: cmd.From}, files...)
 	closeAll(files)
 	if err != nil {
 		return task.Outcome{}, c.lost(err)
@@ -164,4 +168,20 @@ func nonNil(files []*os.File) []*os.File {
 		}
 	}
 	return out
+}
+
+// maxPath is what a sockaddr_un holds on Linux, less the final NUL.
+const maxPath = 107
+
+// address returns a name for path that fits into a socket address, and what
+// gives it back. A long path is named through an open folder.
+func address(path string) (string, func()) {
+	if len(path) <= maxPath {
+		return path, func() {}
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return path, func() {}
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { _ = dir.Close() }
 }

@@ -31,6 +31,7 @@ type message struct {
 	Op       string            `json:"op,omitempty"` // request: "exec", "close", "ping"
 	Command  *task.Command     `json:"command,omitempty"`
 	Env      []string          `json:"env,omitempty"`
+	From     string            `json:"from,omitempty"`
 	Close    *closeOptions     `json:"close,omitempty"`
 	Signal   int               `json:"signal,omitempty"`
 	Cancel   bool              `json:"cancel,omitempty"`

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -90,11 +91,13 @@ func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cmd := *m.Command
-	cmd.Env = m.Env
+	cmd.Env, cmd.From = m.Env, m.From
 	signals := make(chan os.Signal, 16)
 	cancels := make(chan struct{}, 3)
 	summary := make(chan *door.IOSummary, 1)
-	io := &door.ExecIO{
+	after := newLeftovers(files)
+	defer after.drain()
+	eio := &door.ExecIO{
 		Signals: signals, Cancels: cancels,
 		OnPTY: func(master *os.File) {
 			_ = c.send(message{PTY: true}, master)
@@ -103,6 +106,8 @@ func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File)
 		Started:  func(task.ID) { _ = c.send(message{Started: true}) },
 		Progress: func(text string) { _ = c.send(message{Progress: text}) },
 		Summary: func() door.IOSummary {
+			// From here the caller may close its read ends at any moment.
+			after.open()
 			_ = c.send(message{Exited: true})
 			select {
 			case sum := <-summary:
@@ -116,7 +121,7 @@ func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File)
 		},
 	}
 	if !cmd.TTY {
-		io.Files = [3]*os.File(files)
+		eio.Files = [3]*os.File(files)
 	}
 	// The caller's wishes arrive on the same connection; its end is a wish too.
 	go func() {
@@ -145,7 +150,7 @@ func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File)
 			}
 		}
 	}()
-	out, err := s.Engine.Exec(ctx, string(s.Task), cmd, io)
+	out, err := s.Engine.Exec(ctx, string(s.Task), cmd, eio)
 	_ = c.send(message{Outcome: &out, Error: toWire(err), Done: true})
 }
 
@@ -160,4 +165,53 @@ func (s *Server) close(ctx context.Context, c *conn, m message) {
 	if rep != nil && !o.DryRun && s.Closed != nil && !rep.State.Live() {
 		s.Closed()
 	}
+}
+
+// leftovers keeps what a command left running in the background alive: a server
+// that still writes to the command's output would get a broken pipe once the
+// caller is gone. What it writes from then on is dropped.
+type leftovers struct {
+	mu      sync.Mutex
+	refs    []*os.File // of standard output and error
+	readers []*os.File
+}
+
+func newLeftovers(files []*os.File) *leftovers {
+	l := &leftovers{}
+	if len(files) == 3 {
+		for _, f := range files[1:] {
+			if r := reference(f); r != nil {
+				l.refs = append(l.refs, r)
+			}
+		}
+	}
+	return l
+}
+
+// open takes read ends while the caller still has its own.
+func (l *leftovers) open() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.refs {
+		if f := reader(r); f != nil {
+			l.readers = append(l.readers, f)
+		}
+	}
+	closeAll(l.refs)
+	l.refs = nil
+}
+
+// drain reads until the last writer is gone; each goroutine ends with the
+// boundary at the latest, which takes every writer with it.
+func (l *leftovers) drain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	closeAll(l.refs)
+	for _, f := range l.readers {
+		go func() {
+			_, _ = io.Copy(io.Discard, f)
+			_ = f.Close()
+		}()
+	}
+	l.refs, l.readers = nil, nil
 }

@@ -123,3 +123,27 @@ func checkPeer(c *net.UnixConn) error {
 	}
 	return nil
 }
+
+// reader returns a fresh read end of the pipe that f writes to, nil when f is no
+// pipe. It holds no write end, so it still ends when the last writer does.
+func reader(f *os.File) *os.File {
+	var st unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return nil
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "output")
+}
+
+// reference returns a handle of f that neither reads nor writes, from which
+// reader can be called later.
+func reference(f *os.File) *os.File {
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "reference")
+}
