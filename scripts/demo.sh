@@ -48,8 +48,13 @@ must_fail() {
 	echo "(refused, as it should be)"
 }
 
-# started PID: when the process started, in clock ticks since boot; empty when there is none.
-started() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20 || true; }
+# started PID: when the process started, in clock ticks since boot; empty when there is none. One that has ended and only
+# waits for init to take note of it is none.
+started() {
+	local f
+	f=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) || return 0
+	case $f in [ZX]*) ;; *) cut -d' ' -f20 <<<"$f" ;; esac
+}
 
 # left: what the host still holds of the task: its processes, mounts, control groups, sockets.
 left() {
