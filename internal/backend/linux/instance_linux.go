@@ -34,6 +34,8 @@ type instance struct {
 	resources []backend.Resource // as recorded, when attached
 }
 
+var _ = sys.RegisterFaults("linux.grouped", "linux.launched", "linux.joined", "linux.killed", "linux.ungrouped")
+
 // start makes groups and W and holds the set-up dialogue.
 func (in *instance) start(ctx context.Context, l launcher, worker *os.File, m mapping, plan *stage.Plan, fds []int) error {
 	if err := ctx.Err(); err != nil {
@@ -47,8 +49,16 @@ func (in *instance) start(ctx context.Context, l launcher, worker *os.File, m ma
 			return fmt.Errorf("make the cgroup %s: %w", g.dir, err)
 		}
 	}
+	if err := sys.Fault("linux.grouped"); err != nil {
+		return err
+	}
 	p, err := l.launch(worker, m)
 	if err != nil {
+		return err
+	}
+	if err := sys.Fault("linux.launched"); err != nil {
+		p.kill() // not known as ours yet
+		<-p.done
 		return err
 	}
 	in.mu.Lock()
@@ -61,6 +71,9 @@ func (in *instance) start(ctx context.Context, l launcher, worker *os.File, m ma
 		if err := g.verify(in.limits); err != nil {
 			return fmt.Errorf("verify a limit: %w", err)
 		}
+	}
+	if err := sys.Fault("linux.joined"); err != nil {
+		return err
 	}
 	return in.dialogue(ctx, p, plan, fds)
 }
@@ -322,9 +335,15 @@ func (in *instance) Destroy(ctx context.Context) error {
 	if err := in.killLocked(ctx); err != nil {
 		left = append(left, err.Error())
 	}
+	if err := sys.Fault("linux.killed"); err != nil {
+		return err
+	}
 	for _, g := range in.groups {
 		if err := g.remove(ctx); err != nil {
 			left = append(left, err.Error())
+		}
+		if err := sys.Fault("linux.ungrouped"); err != nil {
+			return err
 		}
 	}
 	if len(left) > 0 {
