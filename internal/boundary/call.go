@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -27,7 +28,7 @@ const (
 	killTime = 10 * time.Second
 )
 
-var _ = sys.RegisterFaults("call.before-intent", "call.after-intent", "call.started", "call.before-outcome")
+var _ = sys.RegisterFaults("call.before-intent", "call.after-intent", "call.started", "call.ended", "call.before-outcome")
 
 // Exec implements door.Engine.
 func (m *Manager) Exec(ctx context.Context, ref string, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
@@ -81,7 +82,7 @@ func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.
 		return task.Outcome{}, task.Errorf(task.CodeUsage, "call", "no command given")
 	}
 	if cmd.Dir == "" {
-		cmd.Dir = l.spec.Source.Target
+		cmd.Dir = startDir(l, cmd.From)
 	}
 	if err := sys.Fault("call.before-intent"); err != nil {
 		closeFiles(files)
@@ -100,10 +101,11 @@ func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.
 	begun := time.Now()
 	out, err := m.execute(ctx, l, cmd, io)
 	out.Duration = time.Since(begun)
-	if out.Reason == "" && out.Signal != 0 {
-		l.mu.Lock()
-		out.Reason = l.limit
-		l.mu.Unlock()
+	if out.Reason == "" {
+		out.Reason = l.limited(ctx, out, begun)
+	}
+	if ferr := sys.Fault("call.ended"); ferr != nil {
+		return out, errors.Join(err, ferr)
 	}
 	body := map[string]any{"call": digest[:16], "exit": out.Exit, "signal": out.Signal, "observed": out.Observed, "duration_ms": out.Duration.Milliseconds()}
 	if out.Reason != "" {
@@ -129,13 +131,37 @@ func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.
 	return out, err
 }
 
+// limited says which limit ended a command that began at begun, if one did.
+func (l *live) limited(ctx context.Context, out task.Outcome, begun time.Time) string {
+	if out.Exit <= 128 {
+		return ""
+	}
+	inst, _ := l.standing()
+	kills := int64(0)
+	if o, err := inst.Observe(ctx); err == nil {
+		kills = o.OOMKills
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	more := kills > l.ooms
+	l.ooms = max(l.ooms, kills)
+	switch {
+	case l.limitAt.After(begun):
+		return l.limit
+	case more:
+		return fmt.Sprintf("memory: the kernel ended a process at the limit of %d bytes", l.spec.Limits.MemoryBytes)
+	}
+	return ""
+}
+
 // execute starts the command and stays until it ended or was ended.
 func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
 	files, err := stdio(l, cmd, io)
 	if err != nil {
 		return task.Outcome{}, err
 	}
-	call, err := l.wk.Exec(ctx, worker.Command{Argv: cmd.Argv, Dir: cmd.Dir, Env: append(append([]string{}, l.spec.Env...), cmd.Env...), TTY: cmd.TTY}, files)
+	_, wk := l.standing()
+	call, err := wk.Exec(ctx, worker.Command{Argv: cmd.Argv, Dir: cmd.Dir, Env: append(append([]string{}, l.spec.Env...), cmd.Env...), TTY: cmd.TTY}, files)
 	closeFiles(files)
 	if err != nil {
 		return task.Outcome{}, err
@@ -159,36 +185,48 @@ func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *do
 	}()
 
 	var reason string
-	steps := 0
-	killed := make(chan error, 3)
+	steps, killing := 0, 0
+	killed := make(chan error)
+	gone := make(chan struct{}) // nobody listens to killed any more
+	defer close(gone)
 	end := func(why string, grace time.Duration) {
 		if reason == "" {
 			reason = why
 		}
-		steps++
+		if steps++; steps > 3 {
+			return // it is being killed
+		}
+		killing++
 		kctx, done := sys.Detach(ctx, grace+killTime)
 		go func() {
 			defer done()
-			killed <- call.Cancel(kctx, grace)
+			err := call.Cancel(kctx, grace)
+			select {
+			case killed <- err:
+			case <-gone:
+			}
 		}()
 	}
 	caller, closing := ctx.Done(), l.ctx.Done()
+	var last *ended
 	for {
+		if last != nil && killing == 0 {
+			last.out.Reason = reason
+			return last.out, last.err
+		}
 		select {
 		case e := <-wait:
-			e.out.Reason = reason
-			if reason != "" && e.err == nil {
-				// It ended, but its children may not have: the wish was that all end.
-				select {
-				case kerr := <-killed:
-					if kerr != nil {
-						m.condemn(l, kerr)
-					}
-				case <-time.After(graceFirst + killTime):
-					m.condemn(l, errors.New("descendants of the command could not be confirmed dead"))
-				}
+			last, wait = &e, nil
+			if e.err != nil {
+				killing = 0 // the boundary is gone, and all in it
 			}
-			return e.out, e.err
+		case kerr := <-killed:
+			// The wish was that all of it ends, its children too. A worker that
+			// does not answer (stopped, wedged) must not hold us either.
+			killing = 0
+			if kerr != nil {
+				m.condemn(l, kerr)
+			}
 		case s, ok := <-io.Signals:
 			if !ok {
 				io.Signals = nil
@@ -222,7 +260,8 @@ func (m *Manager) condemn(l *live, cause error) {
 	l.cancel(task.Errorf(task.CodeStuck, "call", "a cancelled command could not be confirmed dead: %v", cause))
 	ctx, done := sys.Detach(context.Background(), cleanupTime)
 	defer done()
-	if err := l.inst.Destroy(ctx); err != nil {
+	inst, _ := l.standing()
+	if err := inst.Destroy(ctx); err != nil {
 		m.cfg.Log("task " + string(l.id) + ": " + err.Error())
 	}
 }
@@ -232,7 +271,8 @@ func stdio(l *live, cmd task.Command, io *door.ExecIO) ([]*os.File, error) {
 	if !cmd.TTY {
 		return io.Files[:], nil
 	}
-	opener, ok := l.inst.(backend.PTYOpener)
+	inst, _ := l.standing()
+	opener, ok := inst.(backend.PTYOpener)
 	if !ok {
 		return nil, task.Errorf(task.CodeUnsupported, "call.pty", "this backend has no terminals").WithHint("redirect standard input or output")
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-var _ = sys.RegisterFaults("close.begun", "close.dead", "close.rescued", "close.removing", "close.files", "close.pins", "close.recorded")
+var _ = sys.RegisterFaults("close.begun", "close.dead", "close.rescued", "close.removing", "close.files", "close.pins", "close.sealed", "close.recorded",
+	"close.kept", "close.stuck")
 
 // keepTime is how long files of a changed or failed task stay by default.
 const keepTime = 24 * time.Hour
@@ -45,14 +46,11 @@ func (m *Manager) Close(ctx context.Context, ref string, o door.CloseOptions) (*
 		return m.end(l, task.Errorf(task.CodeCanceled, "close", "the task is being closed"), endOptions{discard: o.Discard, keep: o.Keep, tell: o.Progress})
 	}
 	if t.View.State == task.Closed {
-		return &task.CloseReport{Schema: closeSchema, ID: t.ID(), State: task.Closed, Rescued: t.View.Results}, nil
+		return closedReport(t), nil
 	}
-	if t.Supervisor != nil && sys.Alive(identOf(t.Supervisor.Process)) {
-		return m.cfg.Remote(t.ID()).Close(ctx, o)
-	}
-	l, err := m.adopt(ctx, t.ID())
-	if err != nil {
-		return nil, err
+	l, rep, err := m.takeOver(ctx, t, o)
+	if l == nil {
+		return rep, err
 	}
 	defer l.release()
 	dctx, done := sys.Detach(ctx, cleanupTime)
@@ -60,7 +58,59 @@ func (m *Manager) Close(ctx context.Context, ref string, o door.CloseOptions) (*
 	return m.finish(dctx, l, endOptions{discard: o.Discard, keep: o.Keep, tell: o.Progress})
 }
 
+// unansweredTime is how long a supervisor that lives may leave its socket
+// unserved: between the last moment of its task and its own end.
+const unansweredTime = 5 * time.Second
+
+// takeOver returns the task adopted, or has its supervisor end it and returns
+// that report. It waits for a process that is creating or ending it just now.
+func (m *Manager) takeOver(ctx context.Context, t inventory.Task, o door.CloseOptions) (*live, *task.CloseReport, error) {
+	ctx, done := context.WithTimeoutCause(ctx, cleanupTime, sys.ErrDeadline)
+	defer done()
+	var refused time.Time // since when its supervisor does not answer
+	for told := false; ; {
+		l, err := m.adopt(ctx, t.ID())
+		if !errors.Is(err, errBusy) {
+			return l, nil, err
+		}
+		if t, err = m.cfg.DB.Task(ctx, t.ID()); err != nil {
+			return nil, nil, err
+		}
+		switch s := t.View.State; {
+		case s == task.Closed:
+			return nil, closedReport(t), nil
+		case s == task.Ready || s == task.Paused:
+			rep, err := m.cfg.Remote(t.ID()).Close(ctx, o)
+			if task.CodeOf(err) != task.CodeState {
+				return nil, rep, err
+			}
+			if refused.IsZero() {
+				refused = time.Now()
+			}
+			if time.Since(refused) > unansweredTime {
+				return nil, nil, err
+			}
+		default:
+			refused = time.Time{}
+		}
+		if !told {
+			tell(o.Progress, "waiting for another process that is at the task")
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, task.Errorf(task.CodeState, "close", "task %s is %s in another process: %w", t.ID(), t.View.State, context.Cause(ctx)).
+				WithHint("`caisson show %s` says how far it is", t.ID())
+		case <-time.After(25 * time.Millisecond):
+		}
+	}
+}
+
 const closeSchema = "caisson.close/1"
+
+func closedReport(t inventory.Task) *task.CloseReport {
+	return &task.CloseReport{Schema: closeSchema, ID: t.ID(), State: task.Closed, Rescued: t.View.Results}
+}
 
 // closePreview says what a close would find and rescue.
 func (m *Manager) closePreview(ctx context.Context, t inventory.Task, o door.CloseOptions) (*task.CloseReport, error) {
@@ -94,23 +144,26 @@ func (m *Manager) end(l *live, cause error, o endOptions) (*task.CloseReport, er
 	return l.report, l.endErr
 }
 
-// release lets go of an adopted task's lock and log.
+// release lets go of the task's lock and log, once.
 func (l *live) release() {
-	if l.log != nil {
-		_ = l.log.Close()
-	}
-	if l.lock != nil {
+	l.released.Do(func() {
+		l.cancel(nil)
+		if l.log != nil {
+			_ = l.log.Close()
+		}
 		_ = l.lock.Unlock()
-	}
+	})
 }
 
 // finish takes a task from wherever it stands to closed, kept or stuck. It can
 // be repeated after a crash at any of its steps.
 func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.CloseReport, error) {
 	rep := &task.CloseReport{Schema: closeSchema, ID: l.id, Discarded: o.discard}
+	defer l.release()
 	t, err := m.begin(ctx, l)
 	if err != nil {
-		return nil, err
+		// Nothing can be recorded (a full disk, say). No process stays for that.
+		return nil, errors.Join(err, l.kill(ctx))
 	}
 	tell(o.tell, "ending processes")
 	if err := m.endProcesses(ctx, l, t); err != nil {
@@ -143,9 +196,12 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 
 // begin records that the task is being ended.
 func (m *Manager) begin(ctx context.Context, l *live) (inventory.Task, error) {
-	if l.unserve != nil {
-		l.unserve()
-		l.unserve = nil
+	l.mu.Lock()
+	unserve := l.unserve
+	l.unserve = nil
+	l.mu.Unlock()
+	if unserve != nil {
+		unserve()
 	}
 	var t inventory.Task
 	err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) (err error) {
@@ -167,8 +223,9 @@ func (m *Manager) begin(ctx context.Context, l *live) (inventory.Task, error) {
 
 // endProcesses kills everything inside and proves it.
 func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) error {
-	if l.wk != nil {
-		_ = l.wk.Close()
+	inst, wk := l.standing()
+	if wk != nil {
+		_ = wk.Close()
 	}
 	l.watch.Wait()
 	d, err := m.driver(t.View.Backend)
@@ -185,7 +242,6 @@ func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) e
 			mine = append(mine, backend.Resource{Kind: r.Kind, Name: r.Name, Token: r.Token, External: r.External})
 		}
 	}
-	inst := l.inst
 	if inst == nil && len(mine) > 0 {
 		inst, err = d.Attach(ctx, mine)
 		if errors.Is(err, backend.ErrNotFound) {
@@ -253,7 +309,7 @@ func (m *Manager) mark(ctx context.Context, id task.ID, cs []inventory.ResourceC
 
 // removeSocket takes the control socket away if it is one.
 func (m *Manager) removeSocket(id task.ID) error {
-	path := filepath.Join(m.cfg.RuntimeDir, string(id)+".sock")
+	path := m.socketPath(id)
 	i, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -274,6 +330,9 @@ func (m *Manager) removeSocket(id task.ID) error {
 // out, when that is the reason.
 func (m *Manager) retain(ctx context.Context, l *live, rep *task.CloseReport, r *task.Retention, cause error) (*task.CloseReport, error) {
 	rep.State, rep.Retention = task.Kept, r
+	if err := sys.Fault("close.kept"); err != nil {
+		return m.stuck(ctx, l, rep, err)
+	}
 	if l.log != nil {
 		body := map[string]any{"until": r.Until, "why": r.Why}
 		if cause != nil {
@@ -300,7 +359,6 @@ func (m *Manager) retain(ctx context.Context, l *live, rep *task.CloseReport, r 
 		}
 		return tx.ClearSupervisor(l.id)
 	})
-	l.done()
 	return rep, errors.Join(cause, err)
 }
 
@@ -314,6 +372,9 @@ func (m *Manager) closed(ctx context.Context, l *live, rep *task.CloseReport) (*
 		if _, err := l.log.Append(ctx, evidence.TaskClosed, self, nil); err != nil {
 			return m.stuck(ctx, l, rep, err)
 		}
+	}
+	if err := sys.Fault("close.sealed"); err != nil {
+		return m.stuck(ctx, l, rep, err)
 	}
 	err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
 		if l.log != nil {
@@ -330,13 +391,13 @@ func (m *Manager) closed(ctx context.Context, l *live, rep *task.CloseReport) (*
 	if err == nil {
 		err = sys.Fault("close.recorded")
 	}
-	l.done()
 	return rep, err
 }
 
 // stuck keeps the ownership of what could not be removed.
 func (m *Manager) stuck(ctx context.Context, l *live, rep *task.CloseReport, cause error) (*task.CloseReport, error) {
 	rep.State = task.Stuck
+	_ = sys.Fault("close.stuck")
 	err := task.Errorf(task.CodeStuck, "close", "task %s could not be ended completely: %w", l.id, cause).
 		WithHint("nothing is lost and it stays on record; `caisson reap` retries, `caisson show %s` lists what is left", l.id)
 	if l.log != nil {
@@ -360,14 +421,7 @@ func (m *Manager) stuck(ctx context.Context, l *live, rep *task.CloseReport, cau
 			}
 		}
 	}
-	l.done()
 	return rep, errors.Join(err, serr)
-}
-
-// done closes what this process held of the task.
-func (l *live) done() {
-	l.release()
-	l.log, l.lock = nil, nil
 }
 
 func exists(path string) bool {

@@ -59,7 +59,8 @@ func (m *Manager) watchDisk(l *live, max int64) {
 			last = used
 			m.limitHit(l, "disk", fmt.Sprintf("source and output store take %d bytes, the limit is %d", used, max))
 			ctx, done := sys.Detach(l.ctx, killTime)
-			if err := l.wk.KillAll(ctx, killTime); err != nil {
+			_, wk := l.standing()
+			if err := wk.KillAll(ctx, killTime); err != nil {
 				m.condemn(l, err)
 			}
 			done()
@@ -74,6 +75,6 @@ func (m *Manager) limitHit(l *live, limit, text string) {
 		m.cfg.Log("task " + string(l.id) + ": " + err.Error())
 	}
 	l.mu.Lock()
-	l.limit = text
+	l.limit, l.limitAt = text, time.Now()
 	l.mu.Unlock()
 }

@@ -84,16 +84,16 @@ type live struct {
 	id    task.ID
 	token string
 	dir   string
-	lock  *sys.FileLock
-	log   *evidence.Log
-	ws    source.Workspace
-	spec  backend.Spec
-	inst  backend.Instance
-	wk    *worker.Client
-	keep  task.Keep
+	// checkout is the top of the user's checkout on the host.
+	checkout string
+	lock     *sys.FileLock
+	log      *evidence.Log
+	ws       source.Workspace
+	spec     backend.Spec
+	keep     task.Keep
 
 	secrets []string // K=V that a person passed in; kept out of the evidence
-	unserve func() // stops the control socket; nil when there is none
+	unserve func()   // stops the control socket; guarded by mu; nil when there is none
 
 	ctx    context.Context // ends when the task is being ended; the cause says why
 	cancel context.CancelCauseFunc
@@ -101,12 +101,51 @@ type live struct {
 	watch  sync.WaitGroup // limits' watchers
 
 	mu      sync.Mutex
+	inst    backend.Instance // nil until it stands; written once
+	wk      *worker.Client   // as inst
 	closing bool
-	limit   string // the last limit that was hit
+	limit   string    // the last limit that was hit
+	limitAt time.Time // when
+	ooms    int64     // kills for want of memory that are accounted for
 
-	ending sync.Once
-	report *task.CloseReport
-	endErr error
+	ending   sync.Once
+	report   *task.CloseReport
+	endErr   error
+	released sync.Once
+}
+
+// stands records the boundary that was made. Its channel may have been given up
+// already, by another goroutine.
+func (l *live) stands(st *standing) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inst, l.wk = st.inst, st.wk
+}
+
+// standing returns what stands records, nil before.
+func (l *live) standing() (backend.Instance, *worker.Client) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inst, l.wk
+}
+
+// serves records how the control socket is stopped.
+func (l *live) serves(stop func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unserve = stop
+}
+
+// kill ends every process inside without a word to anybody.
+func (l *live) kill(ctx context.Context) error {
+	inst, wk := l.standing()
+	if wk != nil {
+		_ = wk.Close()
+	}
+	if inst == nil {
+		return nil
+	}
+	return inst.Destroy(ctx)
 }
 
 func (m *Manager) taskDir(id task.ID) string {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
 	"github.com/caisson-dev/caisson/internal/source"
@@ -18,7 +19,7 @@ import (
 )
 
 var _ = sys.RegisterFaults("open.before-record", "open.after-record", "open.folder", "open.evidence",
-	"open.source", "open.boundary", "open.recorded", "open.probed", "open.ready")
+	"open.marked", "open.source", "open.intended", "open.boundary", "open.recorded", "open.probed", "open.served", "open.ready", "open.abandoned")
 
 // The kinds of resources that the manager itself accounts for. Backends name
 // their own.
@@ -35,7 +36,18 @@ func (m *Manager) Open(ctx context.Context, req task.Request, progress func(stri
 	if err != nil {
 		return nil, err
 	}
-	return m.Show(ctx, string(id))
+	v, err := m.Show(ctx, string(id))
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		// Canceled at the last moment. Whoever asked has no id to close it by.
+		dctx, done := sys.Detach(ctx, cleanupTime)
+		defer done()
+		_, cerr := m.Close(dctx, string(id), door.CloseOptions{Keep: task.KeepNever, Progress: progress})
+		return nil, errors.Join(err, cerr)
+	}
+	return v, nil
 }
 
 // OpenHere opens a task whose boundary this process holds, and returns its id
@@ -50,7 +62,7 @@ func (m *Manager) OpenHere(ctx context.Context, req task.Request, progress func(
 
 // open takes a task from nothing to ready, or leaves nothing but a record.
 func (m *Manager) open(ctx context.Context, req task.Request, argv []string, progress func(string)) (*live, error) {
-	id := task.NewID()
+	id := m.freshID()
 	d, err := m.decide(ctx, req, id, argv)
 	if err != nil {
 		return nil, err
@@ -65,8 +77,22 @@ func (m *Manager) open(ctx context.Context, req task.Request, argv []string, pro
 	if err := m.build(ctx, l, d, progress); err != nil {
 		return nil, m.abandon(ctx, l, err)
 	}
-	m.limits(l)
 	return l, nil
+}
+
+// freshID returns an id of which no trace exists yet: what has its name from
+// here on was made for it.
+func (m *Manager) freshID() task.ID {
+	for {
+		id := task.NewID()
+		if !exists(m.taskDir(id)) && !exists(m.socketPath(id)) {
+			return id
+		}
+	}
+}
+
+func (m *Manager) socketPath(id task.ID) string {
+	return filepath.Join(m.cfg.RuntimeDir, string(id)+".sock")
 }
 
 // record writes the intent of everything the task will consist of, then takes
@@ -79,6 +105,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.spec = d.spec
 	l.secrets = d.secrets
+	l.checkout = d.repo.Ref.Repo
 	l.spec.Token = l.token
 	l.ws = source.Workspace{Task: id, Dir: l.dir, Token: l.token}
 	sup, err := m.supervisor(l.dir)
@@ -122,11 +149,15 @@ func (m *Manager) resources(d *decided, l *live) []inventory.Resource {
 		{Resource: task.Resource{Kind: kindFiles, Name: string(l.id), Token: l.token}, Provider: "source", Durable: true},
 		{Resource: task.Resource{Kind: kindSocket, Name: string(l.id) + ".sock", Token: l.token}, Provider: "boundary"},
 	}
-	if d.repo.Ref.Shared {
+	if mayPin(d.repo) {
 		rs = append(rs, inventory.Resource{Resource: task.Resource{Kind: kindPins, Name: "refs/caisson/" + string(l.id) + "/pin", Token: l.token}, Provider: "source", Durable: true})
 	}
 	return append(rs, backendResources(d.driver, l.spec)...)
 }
+
+// mayPin reports whether source.Prepare writes pins: also for a clone that
+// shares nothing, to compare with.
+func mayPin(r *source.Repo) bool { return r.Pinnable && len(r.Tips) > 0 }
 
 func backendResources(d backend.Driver, s backend.Spec) []inventory.Resource {
 	var rs []inventory.Resource
@@ -147,9 +178,17 @@ type marker struct {
 
 // takeFolder makes the task's folder, locks it and marks it as ours.
 func (m *Manager) takeFolder(ctx context.Context, l *live) error {
-	if err := sys.PrivateDir(l.dir); err != nil {
+	// A folder that is there already is not ours, whatever its name.
+	err := sys.PrivateDir(filepath.Dir(l.dir))
+	if err == nil {
+		err = os.Mkdir(l.dir, 0o700)
+	}
+	if err != nil {
 		return task.Errorf(task.CodeStateStore, "open", "cannot make the task's folder: %w", err).
 			WithHint("the state directory must be writable; CAISSON_STATE_DIR names another")
+	}
+	if err := sys.Fault("open.folder"); err != nil {
+		return err
 	}
 	lock, err := sys.TryLock(filepath.Join(l.dir, "lock"))
 	if err != nil {
@@ -166,7 +205,7 @@ func (m *Manager) takeFolder(ctx context.Context, l *live) error {
 	if err != nil {
 		return task.Errorf(task.CodeStateStore, "open", "cannot write the task's folder: %w", err)
 	}
-	if err := sys.Fault("open.folder"); err != nil {
+	if err := sys.Fault("open.marked"); err != nil {
 		return err
 	}
 	// What a person passed in by --env may be a secret: it is never recorded,
@@ -211,16 +250,21 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 	if _, err := l.log.Append(ctx, evidence.BoundaryIntent, self, map[string]any{"backend": d.driver.Name()}); err != nil {
 		return err
 	}
+	if err := sys.Fault("open.intended"); err != nil {
+		return err
+	}
 	st, err := m.stand(ctx, d.driver, &l.spec, func(cause error) { m.poisoned(l, cause) })
+	if st != nil {
+		l.stands(st)
+	}
 	if err != nil {
 		return err
 	}
-	l.inst, l.wk = st.inst, st.wk
 	if err := sys.Fault("open.boundary"); err != nil {
 		return err
 	}
 	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
-		if err := tx.SetResources(l.id, present(l, d.repo.Ref.Shared, st.inst.Resources())); err != nil {
+		if err := tx.SetResources(l.id, present(l, mayPin(d.repo), st.inst.Resources())); err != nil {
 			return err
 		}
 		return tx.SetState(l.id, task.Probing, func(v *task.View) { v.Source = prep.Ref })
@@ -272,6 +316,7 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing) 
 		err := m.cfg.DB.SetState(ctx, l.id, task.Blocked, func(v *task.View) { set(v); v.Problem = mismatch.Error() })
 		return errors.Join(mismatch, err)
 	}
+	m.limits(l)
 	// Known here before anybody can ask for it.
 	m.mu.Lock()
 	m.live[l.id] = l
@@ -280,7 +325,10 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing) 
 	if err != nil {
 		return err
 	}
-	l.unserve = stop
+	l.serves(stop)
+	if err := sys.Fault("open.served"); err != nil {
+		return err
+	}
 	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
 		if err := tx.SetResources(l.id, []inventory.ResourceChange{{Kind: kindSocket, Name: string(l.id) + ".sock", State: task.Present}}); err != nil {
 			return err
@@ -301,8 +349,8 @@ func (m *Manager) poisoned(l *live, cause error) {
 		_, _ = l.log.Append(ctx, evidence.ChannelPoisoned, self, map[string]any{"error": cause.Error()})
 	}
 	l.cancel(cause)
-	if l.inst != nil {
-		if err := l.inst.Destroy(ctx); err != nil {
+	if inst, _ := l.standing(); inst != nil {
+		if err := inst.Destroy(ctx); err != nil {
 			m.cfg.Log("task " + string(l.id) + ": " + err.Error())
 		}
 	}
@@ -313,9 +361,6 @@ func (m *Manager) poisoned(l *live, cause error) {
 func (m *Manager) abandon(ctx context.Context, l *live, cause error) error {
 	dctx, done := sys.Detach(ctx, cleanupTime)
 	defer done()
-	m.mu.Lock()
-	delete(m.live, l.id)
-	m.mu.Unlock()
 	if l.log != nil {
 		_, _ = l.log.AppendBulk(dctx, evidence.BoundaryFailed, self, map[string]any{"error": cause.Error(), "code": string(task.CodeOf(cause))})
 	}
@@ -324,7 +369,9 @@ func (m *Manager) abandon(ctx context.Context, l *live, cause error) error {
 			v.Problem = cause.Error()
 		}
 	})
-	rep, err := m.finish(dctx, l, endOptions{discard: true})
+	_ = sys.Fault("open.abandoned")
+	// By way of end: somebody may be closing it at the same time.
+	rep, err := m.end(l, cause, endOptions{keep: task.KeepNever})
 	if err != nil {
 		m.cfg.Log("task " + string(l.id) + ": " + err.Error())
 	}

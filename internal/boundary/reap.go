@@ -3,8 +3,11 @@ package boundary
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/evidence"
@@ -13,6 +16,8 @@ import (
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
+
+var _ = sys.RegisterFaults("reap.locked", "reap.adopted", "reap.noted")
 
 // Reap implements door.Engine: it finishes what dead supervisors, ended
 // retentions and failed cleanups left, and reports what looks like ours but
@@ -43,6 +48,12 @@ func (m *Manager) ReapDue(ctx context.Context) {
 	rep := &task.ReapReport{}
 	if err := m.reap(ctx, false, false, rep); err != nil {
 		m.cfg.Log("reap: " + err.Error())
+	}
+	for _, a := range rep.Actions {
+		if a.Result == string(task.Closed) || a.Result == string(task.Kept) {
+			continue
+		}
+		m.cfg.Log("reap: task " + string(a.Task) + " (" + a.Action + "): " + a.Result)
 	}
 }
 
@@ -97,14 +108,40 @@ func (m *Manager) reapOne(ctx context.Context, d inventory.DueTask) (*task.Close
 			return nil, err
 		}
 	}
+	if err := sys.Fault("reap.noted"); err != nil {
+		return nil, err
+	}
 	dctx, done := sys.Detach(ctx, cleanupTime)
 	defer done()
-	return m.finish(dctx, l, endOptions{lost: d.Why == inventory.Abandoned && d.Task.View.State != task.Closing, expired: d.Why == inventory.Expired})
+	v := d.Task.View
+	o := endOptions{lost: d.Why == inventory.Abandoned && v.State != task.Closing, expired: d.Why == inventory.Expired}
+	if len(v.Command) > 0 && !o.expired {
+		// What `run` itself would have done.
+		o.ofRun, o.failed = true, v.Exit == nil || *v.Exit != 0
+	}
+	return m.finish(dctx, l, o)
+}
+
+// owned reports whether a living process other than this one has the task.
+func (m *Manager) owned(t inventory.Task) bool {
+	return t.Supervisor != nil && t.Supervisor.Process.PID != os.Getpid() && sys.Alive(identOf(t.Supervisor.Process))
 }
 
 // adopt takes over a task that no living process owns. The caller releases it.
 // Another process that is at it, or a supervisor that lives after all, is errBusy.
 func (m *Manager) adopt(ctx context.Context, id task.ID) (*live, error) {
+	busy := func() error {
+		return task.Errorf(task.CodeState, "reap", "task %s: %w", id, errBusy).WithHint("try again in a moment")
+	}
+	// Before anything is touched: a supervisor that lives may be about to make
+	// the folder.
+	t, err := m.cfg.DB.Task(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if m.owned(t) {
+		return nil, busy()
+	}
 	l := &live{id: id, dir: m.taskDir(id)}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.ws = source.Workspace{Task: id, Dir: l.dir}
@@ -113,19 +150,19 @@ func (m *Manager) adopt(ctx context.Context, id task.ID) (*live, error) {
 	}
 	lock, err := sys.TryLock(filepath.Join(l.dir, "lock"))
 	if errors.Is(err, sys.ErrLocked) {
-		return nil, task.Errorf(task.CodeState, "reap", "task %s: %w", id, errBusy).WithHint("try again in a moment")
+		return nil, busy()
 	}
 	if err != nil {
 		return nil, task.Errorf(task.CodeStateStore, "reap", "the folder of task %s cannot be locked: %w", id, err)
 	}
 	l.lock = lock
-	// Under the lock look again: it may have been finished, or begun, meanwhile.
-	t, err := m.cfg.DB.Task(ctx, id)
-	if err == nil && t.Supervisor != nil && sys.Alive(identOf(t.Supervisor.Process)) && t.Supervisor.Process.PID != os.Getpid() {
-		err = task.Errorf(task.CodeState, "reap", "task %s: %w", id, errBusy).WithHint("try again in a moment")
+	if err := sys.Fault("reap.locked"); err != nil {
+		_ = lock.Unlock()
+		return nil, err
 	}
-	if err == nil && t.View.State == task.Closed {
-		err = task.Errorf(task.CodeState, "reap", "task %s: %w", id, errBusy)
+	// Under the lock look again: it may have been finished, or begun, meanwhile.
+	if t, err = m.cfg.DB.Task(ctx, id); err == nil && (m.owned(t) || t.View.State == task.Closed) {
+		err = busy()
 	}
 	if err != nil {
 		_ = lock.Unlock()
@@ -148,44 +185,105 @@ func (m *Manager) adopt(ctx context.Context, id task.ID) (*live, error) {
 		_ = lock.Unlock()
 		return nil, err
 	}
+	if err := sys.Fault("reap.adopted"); err != nil {
+		l.release()
+		return nil, err
+	}
 	return l, nil
 }
 
-// orphans reports what carries our marks but is not on record.
+// orphans reports what carries our marks but is not on record. What is not
+// there on a second look belonged to a task that began or ended meanwhile.
 func (m *Manager) orphans(ctx context.Context, rep *task.ReapReport) error {
-	known := map[string]bool{}
-	rs, err := m.cfg.DB.AllResources(ctx)
+	first, err := m.strangers(ctx)
+	if err != nil || len(first) == 0 {
+		return err
+	}
+	second, err := m.strangers(ctx)
 	if err != nil {
 		return err
 	}
+	again := map[string]bool{}
+	for _, r := range second {
+		again[r.Kind+"\x00"+r.Name] = true
+	}
+	for _, r := range first {
+		if again[r.Kind+"\x00"+r.Name] {
+			rep.Orphans = append(rep.Orphans, r)
+		}
+	}
+	return nil
+}
+
+// strangers looks once.
+func (m *Manager) strangers(ctx context.Context) ([]task.Resource, error) {
+	var found []task.Resource // by a backend, which alone knows names
+	for _, d := range m.cfg.Drivers {
+		rs, err := d.List(ctx, m.cfg.DB.Instance())
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rs {
+			found = append(found, task.Resource{Kind: r.Kind, Name: r.Name, External: r.External})
+		}
+	}
+	folders, err := os.ReadDir(filepath.Join(m.cfg.StateDir, "tasks"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, task.Errorf(task.CodeStateStore, "reap", "the tasks' folder cannot be read: %w", err)
+	}
+	sockets, err := os.ReadDir(m.cfg.RuntimeDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, task.Errorf(task.CodeStateStore, "reap", "the runtime folder cannot be read: %w", err)
+	}
+	// The record last: what was made meanwhile is on it.
+	rs, err := m.cfg.DB.AllResources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
 	for _, r := range rs {
 		known[r.Kind+"\x00"+r.Name] = true
 	}
-	for _, d := range m.cfg.Drivers {
-		found, err := d.List(ctx, m.cfg.DB.Instance())
+	ts, err := m.cfg.DB.List(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	tasks, repos := map[task.ID]bool{}, map[string]bool{}
+	for _, t := range ts {
+		tasks[t.ID()] = true
+		if c := t.View.Source.CommonDir; c != "" {
+			repos[c] = true
+		}
+	}
+	var out []task.Resource
+	for _, r := range found {
+		if !known[r.Kind+"\x00"+r.Name] {
+			out = append(out, r)
+		}
+	}
+	for _, e := range folders {
+		if id, ok := task.ParseID(e.Name()); !ok || !tasks[id] {
+			out = append(out, task.Resource{Kind: "folder", Name: filepath.Join(m.cfg.StateDir, "tasks", e.Name())})
+		}
+	}
+	for _, e := range sockets {
+		if strings.HasSuffix(e.Name(), ".sock") && !known[kindSocket+"\x00"+e.Name()] {
+			out = append(out, task.Resource{Kind: kindSocket, Name: filepath.Join(m.cfg.RuntimeDir, e.Name())})
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(repos)) {
+		names, err := source.Namespaces(ctx, dir)
 		if err != nil {
-			return err
+			m.cfg.Log("reap: " + err.Error())
+			continue
 		}
-		for _, r := range found {
-			if !known[r.Kind+"\x00"+r.Name] {
-				rep.Orphans = append(rep.Orphans, task.Resource{Kind: r.Kind, Name: r.Name, External: r.External})
+		for _, n := range names {
+			if id, ok := task.ParseID(n); !ok || !tasks[id] {
+				out = append(out, task.Resource{Kind: "refs", Name: "refs/caisson/" + n, External: dir})
 			}
 		}
 	}
-	dirs, err := os.ReadDir(filepath.Join(m.cfg.StateDir, "tasks"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return task.Errorf(task.CodeStateStore, "reap", "the tasks' folder cannot be read: %w", err)
-	}
-	for _, e := range dirs {
-		id, ok := task.ParseID(e.Name())
-		if ok {
-			if _, err := m.cfg.DB.Task(ctx, id); err == nil {
-				continue
-			}
-		}
-		rep.Orphans = append(rep.Orphans, task.Resource{Kind: "folder", Name: filepath.Join(m.cfg.StateDir, "tasks", e.Name())})
-	}
-	return nil
+	return out, nil
 }
 
 func identOf(p task.ProcessRef) sys.Ident {

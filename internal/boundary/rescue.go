@@ -18,6 +18,9 @@ import (
 	"github.com/caisson-dev/caisson/internal/worker"
 )
 
+var _ = sys.RegisterFaults("rescue.found", "rescue.intended", "rescue.standing", "rescue.bundled", "rescue.destroyed", "rescue.snapshot", "rescue.published",
+	"rescue.recorded", "close.ignored", "close.out", "close.source")
+
 // maxBundle bounds what a task can bring out as commits.
 const maxBundle = 4 << 30
 
@@ -80,6 +83,9 @@ func (m *Manager) bringOut(ctx context.Context, l *live, t inventory.Task, w *ta
 			return err
 		}
 	}
+	if err := sys.Fault("rescue.found"); err != nil {
+		return err
+	}
 	var found []task.ResultRef
 	needs, err := source.NeedsBundle(ctx, l.ws)
 	if err != nil {
@@ -96,16 +102,24 @@ func (m *Manager) bringOut(ctx context.Context, l *live, t inventory.Task, w *ta
 	if err != nil {
 		return err
 	}
+	if err := sys.Fault("rescue.snapshot"); err != nil {
+		return err
+	}
 	refs, err := source.PublishSnapshot(ctx, l.ws, snap)
 	if err != nil {
+		return err
+	}
+	if err := sys.Fault("rescue.published"); err != nil {
 		return err
 	}
 	rep.Rescued = merge(rep.Rescued, append(found, refs...))
 	if l.log == nil {
 		return nil
 	}
-	_, err = l.log.Append(ctx, evidence.RescueDone, self, map[string]any{"results": rep.Rescued})
-	return err
+	if _, err = l.log.Append(ctx, evidence.RescueDone, self, map[string]any{"results": rep.Rescued}); err != nil {
+		return err
+	}
+	return sys.Fault("rescue.recorded")
 }
 
 // merge adds results, replacing those of the same name.
@@ -144,21 +158,29 @@ func (m *Manager) bundle(ctx context.Context, l *live, t inventory.Task) (refs [
 	if err := m.cfg.DB.Intend(ctx, l.id, rs); err != nil {
 		return nil, err
 	}
+	if err := sys.Fault("rescue.intended"); err != nil {
+		return nil, err
+	}
 	st, err := m.stand(ctx, d, &s, nil)
-	if err == nil {
+	var left error // why the throwaway boundary is not gone
+	switch {
+	case err == nil:
 		refs, err = m.bundleIn(ctx, l, st, &s, argv, env, t)
 		dctx, ddone := sys.Detach(ctx, cleanupTime)
 		defer ddone()
 		_ = st.wk.Close()
-		err = errors.Join(err, st.inst.Destroy(dctx))
+		left = st.inst.Destroy(dctx)
+	case st != nil || task.CodeOf(err) == task.CodeStuck:
+		left = err
 	}
+	err = errors.Join(err, left, sys.Fault("rescue.destroyed"))
 	state := task.Gone
-	if task.CodeOf(err) == task.CodeStuck {
+	if left != nil {
 		state = task.RStuck
 	}
 	var cs []inventory.ResourceChange
 	for _, r := range rs {
-		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: state, Err: err})
+		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: state, Err: left})
 	}
 	mctx, mdone := sys.Detach(ctx, time.Minute)
 	defer mdone()
@@ -198,6 +220,9 @@ func (m *Manager) bundleIn(ctx context.Context, l *live, st *standing, s *backen
 			return nil, err
 		}
 	}
+	if err := sys.Fault("rescue.standing"); err != nil {
+		return nil, err
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -220,6 +245,9 @@ func (m *Manager) bundleIn(ctx context.Context, l *live, st *standing, s *backen
 		_ = call.Cancel(ctx, 0)
 		return nil, err
 	}
+	if err := sys.Fault("rescue.bundled"); err != nil {
+		return nil, err
+	}
 	_, werr := call.Wait(ctx) // its status says nothing that Import did not check
 	return refs, werr
 }
@@ -231,22 +259,33 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 		return false, err
 	}
 	if t.View.Ran && !o.discard && !o.expired && exists(filepath.Join(l.dir, "source")) {
-		kept, err := source.KeepIgnored(ctx, l.ws)
-		if err != nil {
+		if w := rep.Work; len(w.Ignored)+len(w.Special) > 0 || w.Truncated {
+			if _, err := source.KeepIgnored(ctx, l.ws); err != nil {
+				return false, err
+			}
+		}
+		if err := sys.Fault("close.ignored"); err != nil {
 			return false, err
 		}
-		more, err := m.keepOut(l)
-		if err != nil {
+		if err := m.keepOut(l); err != nil {
 			return false, err
 		}
-		rep.Rescued = merge(rep.Rescued, append(kept, more...))
+		if err := sys.Fault("close.out"); err != nil {
+			return false, err
+		}
+	}
+	if o.expired && !o.discard {
+		// Files go when their time is over; commits never do.
+		if err := m.saveBundle(l); err != nil {
+			return false, err
+		}
 	}
 	if o.discard || o.expired {
 		if err := source.RemoveTree(ctx, filepath.Join(l.dir, "kept")); err != nil {
 			return false, err
 		}
-		rep.Rescued = withoutFiles(rep.Rescued)
 	}
+	rep.Rescued = merge(withoutFiles(rep.Rescued), m.keptFiles(l))
 	left = exists(filepath.Join(l.dir, "kept"))
 	if !left {
 		if err := m.mark(ctx, l.id, []inventory.ResourceChange{{Kind: kindFiles, Name: string(l.id), State: task.Removing}}); err != nil {
@@ -259,6 +298,18 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 	for _, sub := range []string{"source", "shadow.git", "home", "out", "rescue-out"} {
 		if err := source.RemoveTree(ctx, filepath.Join(l.dir, sub)); err != nil {
 			return false, err
+		}
+		if sub == "source" {
+			if err := sys.Fault("close.source"); err != nil {
+				return false, err
+			}
+		}
+	}
+	// Of a process that was killed while it marked the folder.
+	temps, _ := filepath.Glob(filepath.Join(l.dir, ".tmp-task.json-*"))
+	for _, p := range temps {
+		if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false, task.Errorf(task.CodeStuck, "close", "a temporary file cannot be removed: %w", err)
 		}
 	}
 	if err := sys.Fault("close.files"); err != nil {
@@ -280,11 +331,14 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 }
 
 // keepOut keeps what the task put into its output store.
-func (m *Manager) keepOut(l *live) ([]task.ResultRef, error) {
+func (m *Manager) keepOut(l *live) error {
 	out := filepath.Join(l.dir, "out")
 	names, err := os.ReadDir(out)
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(names) == 0 {
-		return nil, nil
+		return nil
+	}
+	if errors.Is(err, os.ErrPermission) {
+		err = nil // the task closed it to its owner: keep it unseen
 	}
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(l.dir, "kept"), 0o700)
@@ -293,9 +347,46 @@ func (m *Manager) keepOut(l *live) ([]task.ResultRef, error) {
 		err = sys.Rename(out, filepath.Join(l.dir, "kept", "out"))
 	}
 	if err != nil {
-		return nil, task.Errorf(task.CodeStuck, "close", "the output store cannot be kept: %w", err)
+		return task.Errorf(task.CodeStuck, "close", "the output store cannot be kept: %w", err)
 	}
-	return []task.ResultRef{{Kind: "output", Name: filepath.Join(l.dir, "kept", "out"), Count: len(names)}}, nil
+	return nil
+}
+
+// bundleName is the file in kept/ that source writes where the user's
+// repository cannot be written.
+const bundleName = "work.bundle"
+
+// keptFiles lists what is kept of a task as files. It looks, because the
+// process that moved them may have been killed before it could record it.
+func (m *Manager) keptFiles(l *live) []task.ResultRef {
+	var out []task.ResultRef
+	for _, k := range []struct{ kind, path string }{
+		{"ignored", filepath.Join(l.dir, "kept", "files")}, {"output", filepath.Join(l.dir, "kept", "out")},
+	} {
+		if exists(k.path) {
+			names, _ := os.ReadDir(k.path)
+			out = append(out, task.ResultRef{Kind: k.kind, Name: k.path, Count: len(names)})
+		}
+	}
+	for _, p := range []string{filepath.Join(l.dir, "kept", bundleName), filepath.Join(l.dir, bundleName)} {
+		if exists(p) {
+			out = append(out, task.ResultRef{Kind: "bundle", Name: p})
+		}
+	}
+	return out
+}
+
+// saveBundle moves a bundle of rescued commits beside the evidence, where it
+// stays.
+func (m *Manager) saveBundle(l *live) error {
+	from := filepath.Join(l.dir, "kept", bundleName)
+	if !exists(from) {
+		return nil
+	}
+	if err := sys.Rename(from, filepath.Join(l.dir, bundleName)); err != nil {
+		return task.Errorf(task.CodeStuck, "close", "the bundle of the task's commits cannot be kept: %w", err)
+	}
+	return nil
 }
 
 // withoutFiles drops results that were files of the task's folder.

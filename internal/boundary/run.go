@@ -5,8 +5,11 @@ import (
 	"errors"
 
 	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
+
+var _ = sys.RegisterFaults("run.called", "run.recorded", "run.ended")
 
 // Run implements door.Engine: one task, one command, then the end.
 func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, io *door.ExecIO) (task.Outcome, bool, error) {
@@ -26,18 +29,21 @@ func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, i
 	code := task.CodeOf(err)
 	ran := err == nil || code == task.CodeOutcomeUnknown || code == task.CodeEvidence
 	failed := err != nil || out.Exit != 0
+	err = errors.Join(err, sys.Fault("run.called"))
 	if ran {
 		exit := out.Exit
 		if uerr := m.cfg.DB.Update(context.WithoutCancel(ctx), l.id, func(v *task.View) { v.Exit = &exit }); uerr != nil {
 			err = errors.Join(err, uerr)
 		}
 	}
+	err = errors.Join(err, sys.Fault("run.recorded"))
 	o := endOptions{ofRun: true, failed: failed, discard: req.Discard, tell: io.Progress}
 	if !ran {
 		// The command was never started: there is nothing of it to keep.
 		o.keep = task.KeepNever
 	}
 	rep, eerr := m.end(l, task.Errorf(task.CodeCanceled, "run", "the command of the task ended"), o)
+	err = errors.Join(err, sys.Fault("run.ended"))
 	if io.Ended != nil && rep != nil {
 		io.Ended(rep)
 	}
@@ -74,10 +80,13 @@ func (m *Manager) End(ctx context.Context, id task.ID, why string) (*task.CloseR
 }
 
 // Done returns a channel that is closed when the boundary of a task that this
-// process holds is ended for whatever reason; nil for a task it does not hold.
+// process holds is ended for whatever reason; it is closed for a task that this
+// process does not hold any more.
 func (m *Manager) Done(id task.ID) <-chan struct{} {
 	if l := m.lookup(id); l != nil {
 		return l.ctx.Done()
 	}
-	return nil
+	over := make(chan struct{})
+	close(over) // it ended before anybody asked
+	return over
 }

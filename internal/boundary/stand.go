@@ -24,8 +24,8 @@ type standing struct {
 // startTime bounds making a boundary and hearing from its worker.
 const startTime = time.Minute
 
-// stand makes a boundary and connects to its worker. On error nothing of it is
-// left, or the error says what is.
+// stand makes a boundary and connects to its worker. With an error comes nil
+// when nothing of it is left, else what could not be destroyed.
 func (m *Manager) stand(ctx context.Context, d backend.Driver, s *backend.Spec, poison func(error)) (*standing, error) {
 	ctx, done := context.WithTimeout(ctx, startTime)
 	defer done()
@@ -42,7 +42,10 @@ func (m *Manager) stand(ctx context.Context, d backend.Driver, s *backend.Spec, 
 	if err != nil {
 		dctx, done := sys.Detach(ctx, cleanupTime)
 		defer done()
-		return nil, errors.Join(err, inst.Destroy(dctx))
+		if derr := inst.Destroy(dctx); derr != nil {
+			return &standing{inst: inst}, errors.Join(err, derr)
+		}
+		return nil, err
 	}
 	return &standing{inst, wk}, nil
 }

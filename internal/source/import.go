@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/source/tree"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -70,7 +71,10 @@ func Import(ctx context.Context, ws Workspace, r io.Reader, max int64) ([]task.R
 	if err := im.release(); err != nil {
 		return nil, err
 	}
-	return ws.publish(ctx, g, s, name(want))
+	if err := sys.Fault("source.imported"); err != nil {
+		return nil, err
+	}
+	return ws.publish(ctx, g, s, resultNames(want))
 }
 
 type importing struct {
@@ -198,10 +202,10 @@ type result struct {
 	kind, name, object string
 }
 
-// name maps the task's refs to names below refs/caisson/<id>/. Names that
+// resultNames maps the task's refs to names below refs/caisson/<id>/. Names that
 // would collide there, also on a file system without case or because one is
 // another's folder, get a number.
-func name(refs []Ref) []result {
+func resultNames(refs []Ref) []result {
 	taken := map[string]bool{}
 	free := func(n string) bool {
 		low := strings.ToLower(n)

@@ -11,8 +11,11 @@ import (
 	"sync"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
+
+var _ = sys.RegisterFaults("source.framed", "source.pinned", "source.checkedout", "source.imported", "source.stored", "source.published", "source.unpinned")
 
 // Inside says how the task's clone must look from inside.
 type Inside struct {
@@ -43,11 +46,17 @@ func Prepare(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepared, 
 	if err := p.folders(); err != nil {
 		return nil, err
 	}
+	if err := sys.Fault("source.framed"); err != nil {
+		return nil, err
+	}
 	if p.pinned {
 		ws.say("pinning the objects that the task shares")
 		if err := p.pin(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if err := sys.Fault("source.pinned"); err != nil {
+		return nil, err
 	}
 	if err := p.shadow(); err != nil {
 		return nil, err
@@ -77,6 +86,9 @@ func Prepare(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepared, 
 		return nil, checkErr
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := sys.Fault("source.checkedout"); err != nil {
 		return nil, err
 	}
 	if err := p.finish(); err != nil {

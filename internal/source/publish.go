@@ -3,18 +3,22 @@ package source
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
 // PublishSnapshot puts a snapshot at refs/caisson/<id>/worktree of the user's
-// repository, or into a kept bundle where that cannot be written.
+// repository, or into a kept bundle where that cannot be written or the files do
+// not pass git's own checks.
 func PublishSnapshot(ctx context.Context, ws Workspace, snap *Snapshot) ([]task.ResultRef, error) {
 	if !snap.Changed {
 		return nil, nil
@@ -27,7 +31,15 @@ func PublishSnapshot(ctx context.Context, ws Workspace, snap *Snapshot) ([]task.
 	if err != nil {
 		return nil, err
 	}
-	return ws.publish(ctx, g, s, []result{{kind: "worktree", name: "worktree", object: snap.Commit}})
+	rs := []result{{kind: "worktree", name: "worktree", object: snap.Commit}}
+	out, err := ws.publish(ctx, g, s, rs)
+	if task.CodeOf(err) == task.CodeBadResult {
+		// The files hold something that must not get into a repository where
+		// a plain git would act on it, for example a .gitmodules that runs a
+		// command. They are not lost: a bundle is data until it is unpacked.
+		return ws.keepBundle(ctx, g, s, rs)
+	}
+	return out, err
 }
 
 // publish brings objects and refs from the shadow into the user's repository.
@@ -65,7 +77,7 @@ func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []resu
 		// until a ref does.
 		out, err := g.Run(ctx, git.Cmd{
 			GitDir: s.CommonDir, Stdin: pack,
-			Args: []string{"index-pack", "--stdin", "--strict", "--keep=caisson " + string(ws.Task)},
+			Args: []string{"index-pack", "--stdin", "--strict", "--keep=" + keepText(ws.Task)},
 		})
 		if err != nil {
 			return nil, task.Errorf(task.CodeBadResult, "source.publish", "the task's commits cannot be stored in %s: %v", quote(s.CommonDir), err).
@@ -74,6 +86,9 @@ func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []resu
 		if _, hash, ok := strings.Cut(strings.TrimSpace(string(out)), "\t"); ok && git.IsOID(hash) {
 			defer os.Remove(filepath.Join(s.CommonDir, "objects", "pack", "pack-"+hash+".keep"))
 		}
+	}
+	if err := sys.Fault("source.stored"); err != nil {
+		return nil, err
 	}
 	var tx strings.Builder
 	tx.WriteString("start\n")
@@ -84,6 +99,9 @@ func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []resu
 	_, err = g.Run(ctx, git.Cmd{GitDir: s.CommonDir, Stdin: strings.NewReader(tx.String()), Args: []string{"update-ref", "--no-deref", "--stdin"}})
 	if err != nil {
 		return nil, task.Errorf(task.CodeSource, "source.publish", "the task's results cannot be recorded in %s: %v", quote(s.CommonDir), err)
+	}
+	if err := sys.Fault("source.published"); err != nil {
+		return nil, err
 	}
 	out := make([]task.ResultRef, len(rs))
 	for i, r := range rs {
@@ -139,6 +157,35 @@ func (ws Workspace) keepBundle(ctx context.Context, g *git.Git, s *state, rs []r
 	return []task.ResultRef{{Kind: "bundle", Name: path, Count: len(rs)}}, nil
 }
 
+// keepText is what the .keep file of a task's pack says: the proof of whose it is.
+func keepText(id task.ID) string { return "caisson " + string(id) }
+
+// dropKeeps removes .keep files that a process left which was killed between
+// storing a pack and referring to it.
+func dropKeeps(commonDir string, id task.ID) error {
+	dir := filepath.Join(commonDir, "objects", "pack")
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return task.Errorf(task.CodeStuck, "source.unpin", "the packs of %s cannot be listed: %v", quote(commonDir), err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".keep") || !e.Type().IsRegular() {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		if i, err := e.Info(); err != nil || i.Size() > 64 {
+			continue
+		}
+		if b, err := os.ReadFile(path); err != nil || strings.TrimSuffix(string(b), "\n") != keepText(id) {
+			continue
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return task.Errorf(task.CodeStuck, "source.unpin", "%s cannot be removed: %v", quote(path), err)
+		}
+	}
+	return nil
+}
+
 // Unpin removes what Prepare pinned for a task, and nothing else: results
 // stay. It can be repeated, and does nothing where nothing is pinned.
 func Unpin(ctx context.Context, commonDir string, id task.ID) error {
@@ -147,6 +194,9 @@ func Unpin(ctx context.Context, commonDir string, id task.ID) error {
 	}
 	if !exists(filepath.Join(commonDir, "objects")) {
 		return nil // the whole repository is gone
+	}
+	if err := dropKeeps(commonDir, id); err != nil {
+		return err
 	}
 	g, err := findGit(ctx)
 	if err != nil {
@@ -166,5 +216,5 @@ func Unpin(ctx context.Context, commonDir string, id task.ID) error {
 	if err != nil {
 		return task.Errorf(task.CodeStuck, "source.unpin", "the pins of %s cannot be removed: %v", id, err)
 	}
-	return nil
+	return sys.Fault("source.unpinned")
 }

@@ -17,6 +17,7 @@ func executable(m fs.FileMode) bool { return m&0o111 != 0 }
 // reaches caisson alone.
 func ownGroup(p *exec.Cmd) {
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	endWithParent(p.SysProcAttr)
 	p.Cancel = func() error {
 		// The child has not been waited for while Cancel runs, so its group
 		// id cannot have been reused.
