@@ -287,11 +287,19 @@ func stdio(l *live, cmd task.Command, io *door.ExecIO) ([]*os.File, error) {
 // callDigest binds a call to its task, arguments, folder and the names of what it
 // adds to the environment; values stay out, so that a digest gives none away.
 func callDigest(id task.ID, cmd task.Command) string {
+	// As bytes: two arguments that JSON strings would both garble must not
+	// have one digest.
+	argv := make([][]byte, len(cmd.Argv))
+	for i := range cmd.Argv {
+		argv[i] = []byte(cmd.Argv[i])
+	}
 	b, _ := json.Marshal(struct {
 		Task task.ID
-		Cmd  task.Command
+		Argv [][]byte
+		Dir  []byte
+		TTY  bool
 		Env  []string
-	}{id, cmd, envNames(cmd.Env)})
+	}{id, argv, []byte(cmd.Dir), cmd.TTY, envNames(cmd.Env)})
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }

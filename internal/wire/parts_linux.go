@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"math"
 	"os"
 	"syscall"
 
@@ -18,6 +19,11 @@ func linuxParts(cfg *boundary.Config) {
 }
 
 func newSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
+// sealDescriptors marks every descriptor above stderr as close-on-exec.
+func sealDescriptors() error {
+	return unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+}
 
 func dup(f *os.File, to int) { _ = unix.Dup3(int(f.Fd()), to, 0) }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -24,7 +25,43 @@ const SuperviseArg = "__supervise"
 // arguments or environment, because values of variables are in it.
 type order struct {
 	Request task.Request `json:"request"`
-	Env     []string     `json:"env"` // Request.Env, which is never recorded
+	// Fields of Request that may be any bytes, which JSON strings cannot hold,
+	// and Env, which is never recorded.
+	Texts [][]byte `json:"texts"` // Repo, Base, At, Rootfs, Name
+	RO    [][]byte `json:"ro"`
+	Env   [][]byte `json:"env"`
+}
+
+func newOrder(r task.Request) order {
+	return order{r, raw([]string{r.Repo, r.Base, r.At, r.Rootfs, r.Name}), raw(r.RO), raw(r.Env)}
+}
+
+// request returns what newOrder was given.
+func (o order) request() (task.Request, error) {
+	r := o.Request
+	t := text(o.Texts)
+	if len(t) != 5 {
+		return r, fmt.Errorf("order with %d texts", len(t))
+	}
+	r.Repo, r.Base, r.At, r.Rootfs, r.Name = t[0], t[1], t[2], t[3], t[4]
+	r.RO, r.Env = text(o.RO), text(o.Env)
+	return r, nil
+}
+
+func raw(l []string) [][]byte {
+	out := make([][]byte, len(l))
+	for i := range l {
+		out[i] = []byte(l[i])
+	}
+	return out
+}
+
+func text(l [][]byte) []string {
+	var out []string
+	for _, b := range l {
+		out = append(out, string(b))
+	}
+	return out
 }
 
 // word is what the supervisor tells the opener, one a line.
@@ -75,13 +112,20 @@ func (h *house) spawn(ctx context.Context, req task.Request, progress func(strin
 	if err != nil {
 		return fail(err)
 	}
+	// What the caller's shell left open (a lock, the end of a pipe) must not
+	// stay open for as long as the task lives.
+	if err := sealDescriptors(); err != nil {
+		return fail(err)
+	}
 	if err := cmd.Start(); err != nil {
 		return fail(err)
 	}
+	defer out.Close()
 	// Closing its input before it is ready tells it to give up.
 	stop := context.AfterFunc(ctx, func() { _ = in.Close() })
 	defer stop()
-	if err := json.NewEncoder(in).Encode(order{req, req.Env}); err != nil {
+	defer in.Close()
+	if err := json.NewEncoder(in).Encode(newOrder(req)); err != nil && ctx.Err() == nil {
 		_ = in.Close()
 		_ = cmd.Wait()
 		return fail(err)
@@ -108,6 +152,7 @@ func (h *house) spawn(ctx context.Context, req task.Request, progress func(strin
 			return "", e
 		}
 	}
+	_ = in.Close()
 	err = cmd.Wait()
 	if ctx.Err() != nil {
 		return "", task.Errorf(task.CodeCanceled, "wire.spawn", "canceled before the task was ready")
@@ -139,10 +184,13 @@ func Supervise() int {
 	if err != nil {
 		return tellError(task.Errorf(task.CodeUsage, "supervise", "no order on standard input: %w", err))
 	}
-	o.Request.Env = o.Env
+	req, err := o.request()
+	if err != nil {
+		return tellError(task.Errorf(task.CodeUsage, "supervise", "no order on standard input: %w", err))
+	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
-	h, err := open(ctx)
+	h, err := open(ctx, func(text string) { fmt.Fprintln(os.Stderr, "caisson: note: "+text) })
 	if err != nil {
 		return tellError(err)
 	}
@@ -159,7 +207,7 @@ func Supervise() int {
 			giveUp(task.Errorf(task.CodeCanceled, "supervise", "whoever opened the task went away"))
 		}
 	}()
-	id, err := h.manager.OpenHere(octx, o.Request, func(text string) { _ = out.Encode(word{Progress: text}) })
+	id, err := h.manager.OpenHere(octx, req, func(text string) { _ = out.Encode(word{Progress: text}) })
 	close(ready)
 	if err != nil {
 		if cause := context.Cause(octx); cause != nil && errors.Is(err, context.Canceled) {
@@ -184,6 +232,7 @@ func Supervise() int {
 	_, err = h.manager.End(context.Background(), id, why)
 	h.drain(5 * time.Second)
 	if err != nil {
+		fmt.Fprintf(os.Stderr, "caisson: %s supervisor of task %s (%s): %v\n", time.Now().UTC().Format(time.RFC3339), id, why, err)
 		return 1
 	}
 	return 0

@@ -6,7 +6,6 @@ package wire
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -37,9 +36,10 @@ type house struct {
 
 // Engine opens the installation of the calling user and returns the engine that
 // doors act on, and what closes it. Unless quick, it first finishes what is due:
-// dead supervisors, ended retentions, cleanups to retry.
-func Engine(ctx context.Context, quick bool) (door.Engine, func(), error) {
-	h, err := open(ctx)
+// dead supervisors, ended retentions, cleanups to retry. note receives what no
+// caller can be told, one line at a time, at any moment until it is closed.
+func Engine(ctx context.Context, quick bool, note func(string)) (door.Engine, func(), error) {
+	h, err := open(ctx, note)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -51,7 +51,7 @@ func Engine(ctx context.Context, quick bool) (door.Engine, func(), error) {
 
 func (h *house) close() { _ = h.db.Close() }
 
-func open(ctx context.Context) (*house, error) {
+func open(ctx context.Context, note func(string)) (*house, error) {
 	dirs, err := sys.FindDirs(os.Getenv)
 	if err != nil {
 		return nil, task.Errorf(task.CodeStateStore, "wire", "no place for state: %w", err).
@@ -81,7 +81,7 @@ func open(ctx context.Context) (*house, error) {
 		Worker: h.worker,
 		Remote: func(id task.ID) boundary.Remote { return &control.Client{Path: h.socket(id), Task: id} },
 		Serve:  h.serve, Spawn: h.spawn, Checks: h.checks, Usage: usage,
-		Log: func(text string) { fmt.Fprintln(os.Stderr, "caisson: note: "+text) },
+		Log: note,
 	}
 	cfg.Drivers = all.Drivers(all.Config{Worker: h.worker})
 	linuxParts(&cfg)

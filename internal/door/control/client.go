@@ -48,7 +48,7 @@ func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (t
 	stop := context.AfterFunc(ctx, func() { _ = cn.c.Close() })
 	defer stop()
 	files := nonNil(io.Files[:])
-	err = cn.send(message{Op: "exec", Command: &cmd, Env: cmd.Env, From: cmd.From}, files...)
+	err = cn.send(message{Op: "exec", Command: toCommand(cmd)}, files...)
 	closeAll(files)
 	if err != nil {
 		return task.Outcome{}, c.lost(err)

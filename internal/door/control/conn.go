@@ -29,9 +29,7 @@ const maxMessage = 4 << 20
 // set. Descriptors travel with the message that names them.
 type message struct {
 	Op       string            `json:"op,omitempty"` // request: "exec", "close", "ping"
-	Command  *task.Command     `json:"command,omitempty"`
-	Env      []string          `json:"env,omitempty"`
-	From     string            `json:"from,omitempty"`
+	Command  *command          `json:"command,omitempty"`
 	Close    *closeOptions     `json:"close,omitempty"`
 	Signal   int               `json:"signal,omitempty"`
 	Cancel   bool              `json:"cancel,omitempty"`
@@ -44,6 +42,41 @@ type message struct {
 	Closed   *task.CloseReport `json:"closed,omitempty"`
 	Error    *wireError        `json:"error,omitempty"`
 	Done     bool              `json:"done,omitempty"`
+}
+
+// command is a task.Command whose texts, which may be any bytes, survive JSON.
+type command struct {
+	Argv [][]byte `json:"argv"`
+	Dir  []byte   `json:"dir"`
+	From []byte   `json:"from"`
+	Env  [][]byte `json:"env"`
+	TTY  bool     `json:"tty"`
+	Rows uint16   `json:"rows,omitempty"`
+	Cols uint16   `json:"cols,omitempty"`
+}
+
+func toCommand(c task.Command) *command {
+	return &command{Argv: raw(c.Argv), Dir: []byte(c.Dir), From: []byte(c.From), Env: raw(c.Env), TTY: c.TTY, Rows: c.Rows, Cols: c.Cols}
+}
+
+func (c *command) command() task.Command {
+	return task.Command{Argv: text(c.Argv), Dir: string(c.Dir), From: string(c.From), Env: text(c.Env), TTY: c.TTY, Rows: c.Rows, Cols: c.Cols}
+}
+
+func raw(l []string) [][]byte {
+	out := make([][]byte, len(l))
+	for i := range l {
+		out[i] = []byte(l[i])
+	}
+	return out
+}
+
+func text(l [][]byte) []string {
+	var out []string
+	for _, b := range l {
+		out = append(out, string(b))
+	}
+	return out
 }
 
 type closeOptions struct {

@@ -90,8 +90,7 @@ func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	cmd := *m.Command
-	cmd.Env, cmd.From = m.Env, m.From
+	cmd := m.Command.command()
 	signals := make(chan os.Signal, 16)
 	cancels := make(chan struct{}, 3)
 	summary := make(chan *door.IOSummary, 1)
