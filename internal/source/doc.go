@@ -28,7 +28,8 @@ type Workspace struct {
 	// source and shadow.git in it; kept is made when something is kept.
 	Dir   string
 	Token string
-	// Progress tells what goes on when it takes long; may be nil.
+	// Progress tells what goes on when it takes long; may be nil. It may be
+	// called from another goroutine than the caller's.
 	Progress func(string)
 }
 

@@ -167,7 +167,58 @@ func TestManyTasksAtOnce(t *testing.T) {
 	if got := l.git("for-each-ref", "refs/caisson"); got != "" {
 		t.Errorf("left: %s", got)
 	}
+	if left, err := os.ReadDir(l.repo + "/.git/refs/caisson"); err == nil && len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
 	if after := picture(t, l.repo, notOurs); after != before {
 		t.Errorf("the user's repository changed:\n%s\nwas\n%s", after, before)
+	}
+}
+
+// TestGoneBetweenLookAndPin: the user deletes and collects everything after
+// the repository was looked at. The task is refused; nothing half-made is used.
+func TestGoneBetweenLookAndPin(t *testing.T) {
+	for what, do := range map[string]func(l *lab){
+		"all": func(l *lab) { l.destroy() },
+		"a blob": func(l *lab) {
+			oid := l.git("rev-parse", "HEAD:dir/a.txt")
+			if err := os.Remove(l.repo + "/.git/objects/" + oid[:2] + "/" + oid[2:]); err != nil {
+				l.t.Fatal(err)
+			}
+		},
+		"the parent's tree": func(l *lab) {
+			l.git("update-ref", "-d", "refs/heads/side")
+			l.git("checkout", "-q", "--orphan", "x")
+			l.git("commit", "-q", "-m", "x")
+			for _, r := range []string{"refs/heads/main", "refs/tags/v1", "refs/remotes/origin/main"} {
+				l.git("update-ref", "-d", r)
+			}
+			oid := l.git("rev-parse", "ORIG^^{tree}")
+			if err := os.Remove(l.repo + "/.git/objects/" + oid[:2] + "/" + oid[2:]); err != nil {
+				l.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			l := basic(t)
+			l.git("update-ref", "ORIG", "HEAD")
+			r, err := l.inspect(Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			do(l)
+			ws := Workspace{Task: task.NewID(), Dir: l.state}
+			if what == "all" {
+				l.git("update-ref", "-d", "ORIG")
+				l.git("gc", "-q", "--prune=now")
+			}
+			_, err = Prepare(context.Background(), r, ws, Inside{ObjectsDir: "/run/caisson/objects", UID: 1000, GID: 1000})
+			if task.CodeOf(err) != task.CodeSource {
+				t.Errorf("got %v", err)
+			}
+			if err := Unpin(context.Background(), r.Ref.CommonDir, ws.Task); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

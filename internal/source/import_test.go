@@ -286,7 +286,7 @@ func TestNamesThatCollide(t *testing.T) {
 		refs = append(refs, Ref{Name: n, Object: oid})
 	}
 	var got []string
-	for _, r := range name(refs) {
+	for _, r := range resultNames(refs) {
 		got = append(got, r.name)
 	}
 	has(t, "names", got, "heads/a", "heads/a-b-2", "heads/A-2", "heads/x/y", "heads/x-2", "HEAD", "stash/0", "other/notes/n")

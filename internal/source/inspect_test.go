@@ -121,6 +121,13 @@ func TestLinkedWorktree(t *testing.T) {
 	} else {
 		l.prepare(r).in("status")
 	}
+	l.plain(l.top, "init", "-q", "--separate-git-dir", l.top+"/elsewhere.git", "apart")
+	l.plain(l.top+"/apart", "commit", "-q", "--allow-empty", "-m", "apart")
+	if r, err := l.inspect(Options{Dir: l.top + "/apart"}); err != nil || r.Ref.CommonDir != l.top+"/elsewhere.git" {
+		t.Errorf("separate git directory: %+v, %v", r, err)
+	} else {
+		l.prepare(r).in("status")
+	}
 	_, err := l.inspect(Options{Dir: l.top + "/bare.git"})
 	refused(t, err, task.CodeUnsupported, "git worktree add")
 	_, err = l.inspect(Options{Dir: l.repo + "/.git/refs"})

@@ -44,7 +44,9 @@ func (ws Workspace) newStage() (*stage, error) {
 // remove deletes the staging folder.
 func (st *stage) remove(ctx context.Context) {
 	st.root.Close()
-	_ = tree.Remove(context.WithoutCancel(ctx), st.path, path.Base(st.path)+".gone")
+	for _, p := range []string{st.path, st.path + ".git"} {
+		_ = tree.Remove(context.WithoutCancel(ctx), p, path.Base(p)+".gone")
+	}
 }
 
 func (st *stage) fail(p string, err error) error {
@@ -116,35 +118,36 @@ func (ws Workspace) treeOf(ctx context.Context, g *git.Git, s *state, st *stage,
 			return "", st.fail("the index", err)
 		}
 	}
-	run := func(stdin string, config []string, args ...string) ([]byte, error) {
-		cmd := ws.shadowCmd(args...)
-		cmd.WorkTree, cmd.Stdin = st.path, strings.NewReader(stdin)
-		cmd.Env = []string{"GIT_INDEX_FILE=" + index}
-		cmd.Config = append([]string{"core.bare=false", "index.version=2", "core.safecrlf=false", "core.bigFileThreshold=64m"}, config...)
-		return g.Run(ctx, cmd)
+	dir := ws.shadow()
+	run := func(stdin string, args ...string) ([]byte, error) {
+		return g.Run(ctx, git.Cmd{
+			GitDir: dir, WorkTree: st.path, Stdin: strings.NewReader(stdin), Args: args,
+			Env:    []string{"GIT_INDEX_FILE=" + index, "GIT_OBJECT_DIRECTORY=" + ws.shadow() + "/objects"},
+			Config: []string{"core.bare=false", "index.version=2", "core.safecrlf=false", "core.bigFileThreshold=64m"},
+		})
 	}
 	if len(f.deleted) > 0 {
-		if _, err := run(joinZ(f.deleted), nil, "update-index", "-z", "--force-remove", "--stdin"); err != nil {
+		if _, err := run(joinZ(f.deleted), "update-index", "-z", "--force-remove", "--stdin"); err != nil {
 			return "", task.Errorf(task.CodeSource, "source.snapshot", "the deleted files cannot be recorded: %v", err)
 		}
 	}
 	if paths := append(append([]string(nil), f.changed...), f.untracked...); len(paths) > 0 {
 		add := []string{"update-index", "--add", "--replace", "-z", "--stdin"}
-		_, err := run(joinZ(paths), nil, add...)
+		_, err := run(joinZ(paths), add...)
 		if git.Status(err) > 0 {
 			// Attributes chosen inside can make a conversion fail, for example
 			// an encoding that the content is not in. The bytes count then.
-			if err = ws.rawAttributes(func() error {
-				_, err := run(joinZ(paths), nil, add...)
-				return err
-			}); err != nil {
+			if dir, err = ws.rawGitDir(st); err == nil {
+				_, err = run(joinZ(paths), add...)
+			}
+			if err != nil {
 				return "", task.Errorf(task.CodeSource, "source.snapshot", "the changed files cannot be recorded: %v", err)
 			}
 		} else if err != nil {
 			return "", err
 		}
 	}
-	out, err := run("", nil, "write-tree")
+	out, err := run("", "write-tree")
 	if err != nil {
 		return "", task.Errorf(task.CodeSource, "source.snapshot", "the tree cannot be written: %v", err)
 	}
@@ -155,18 +158,22 @@ func (ws Workspace) treeOf(ctx context.Context, g *git.Git, s *state, st *stage,
 	return oid, nil
 }
 
-// rawAttributes runs do with every conversion switched off.
-func (ws Workspace) rawAttributes(do func() error) error {
-	p := ws.shadow() + "/info/attributes"
-	before, err := os.ReadFile(p)
-	if err != nil {
-		return err
+// rawGitDir makes a git directory beside the stage that shares the shadow's
+// objects but switches every conversion off. It is used once; the shadow's own
+// attributes stay as they are for whoever looks at the same time.
+func (ws Workspace) rawGitDir(st *stage) (string, error) {
+	dir := st.path + ".git"
+	for _, d := range []string{"info", "refs", "objects"} {
+		if err := os.MkdirAll(dir+"/"+d, 0o700); err != nil {
+			return "", err
+		}
 	}
-	if err := os.WriteFile(p, []byte("* -text -eol -ident -working-tree-encoding -filter\n"), 0o600); err != nil {
-		return err
+	for _, f := range []string{"HEAD", "config"} {
+		if err := copyFile(ws.shadow()+"/"+f, dir+"/"+f, 0o600); err != nil {
+			return "", err
+		}
 	}
-	defer func() { _ = os.WriteFile(p, before, 0o600) }()
-	return do()
+	return dir, os.WriteFile(dir+"/info/attributes", []byte("* -text -eol -ident -working-tree-encoding -filter\n"), 0o600)
 }
 
 func joinZ(paths []string) string {
