@@ -37,7 +37,7 @@ func (b *bench) memory(ctx context.Context) []memLine {
 }
 
 func (b *bench) idleCaisson(ctx context.Context) memLine {
-	l := memLine{name: "caisson", what: "supervisor, worker and tool space of an open task", n: b.idle}
+	l := memLine{name: "caisson", what: "all processes of an open task: supervisor, worker, tool space", n: b.idle}
 	var roots []int
 	var names []string
 	defer func() {
