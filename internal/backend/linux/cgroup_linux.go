@@ -140,8 +140,9 @@ func v2Parent(mount, own string, root bool) (hierarchy, bool) {
 // group is one cgroup of a boundary.
 type group struct {
 	hierarchy
-	dir string
-	ino uint64 // 0: not made yet
+	dir   string
+	ino   uint64 // 0: not made yet
+	scope string // the unit, when systemd made it
 }
 
 // groups names, without making them, the groups of one boundary.

@@ -27,11 +27,12 @@ type Driver struct {
 	cfg    Config
 	launch launcher
 	roots  cgroupRoots
+	run    string // where systemd keeps the users' sockets
 }
 
 // New returns the driver. It looks at nothing yet.
 func New(cfg Config) backend.Driver {
-	return &Driver{cfg: cfg, launch: reexec{flags: allNamespaces},
+	return &Driver{cfg: cfg, launch: reexec{flags: allNamespaces}, run: "/run/user",
 		roots: cgroupRoots{mountinfo: "/proc/self/mountinfo", self: "/proc/self/cgroup", root: os.Geteuid() == 0}}
 }
 
@@ -48,10 +49,23 @@ const (
 func (d *Driver) Resources(s backend.Spec) []backend.Resource {
 	name := groupName(s.Instance, s.Task, s.Token)
 	rs := []backend.Resource{{Kind: kindProcess, Name: "worker-" + name, Token: s.Token}}
-	for _, g := range groups(hierarchies(d.roots), name) {
+	gs := groups(hierarchies(d.roots), name)
+	for _, g := range gs {
 		rs = append(rs, backend.Resource{Kind: kindCgroup, Name: g.dir, Token: s.Token})
 	}
+	if _, ok := d.manager(gs); ok {
+		rs = append(rs, scopeResource(name, s.Token))
+	}
 	return rs
+}
+
+// manager returns the user manager to ask for a scope, when our own groups
+// would not bound memory and processes.
+func (d *Driver) manager(gs []*group) (userManager, bool) {
+	if have := limited(gs); d.roots.root || have["memory"] && have["pids"] {
+		return userManager{}, false
+	}
+	return findUserManager(d.run, os.Getuid())
 }
 
 // Create implements backend.Driver.
@@ -95,7 +109,10 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 	if err != nil {
 		return nil, asError(op, err)
 	}
-	in.findings = append(append(dropped, pl.findings...), d.groupFindings(in.groups)...)
+	in.findings = append(dropped, pl.findings...)
+	if m, ok := d.manager(in.groups); ok {
+		in.scope = &m
+	}
 	if err := in.start(ctx, d.launch, worker, m, plan, pl.fds); err != nil {
 		cctx, cancel := sys.Detach(ctx, destroyTimeout)
 		defer cancel()
@@ -104,6 +121,7 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 		}
 		return nil, asError(op, err)
 	}
+	in.findings = append(in.findings, d.groupFindings(in.groups)...)
 	return in, nil
 }
 
@@ -246,10 +264,13 @@ func (d *Driver) Attach(ctx context.Context, rs []backend.Resource) (backend.Ins
 			case sys.Unknown:
 				return nil, task.Errorf(task.CodeStuck, "linux.attach", "process %d cannot be told from here: it counts in another pid namespace", id.PID)
 			}
-		case kindCgroup:
+		case kindCgroup, kindScope:
 			g, err := recordedGroup(r)
 			if err != nil {
 				return nil, err
+			}
+			if g == nil {
+				continue // a scope that never was: systemd had not answered yet
 			}
 			there, err := g.exists()
 			if err != nil {
@@ -270,17 +291,28 @@ func (d *Driver) Attach(ctx context.Context, rs []backend.Resource) (backend.Ins
 // recordedGroup turns a recorded cgroup back into one. Its name must carry the
 // recorded token: a path that does not is nobody's proof.
 func recordedGroup(r backend.Resource) (*group, error) {
-	base := filepath.Base(r.Name)
-	if len(r.Token) < 8 || !strings.HasPrefix(base, cgroupPrefix) || !strings.HasSuffix(base, "-"+r.Token[:8]) || filepath.Clean(r.Name) != r.Name {
+	dir, ino := r.Name, parseInode(r.External)
+	if r.Kind == kindScope {
+		var ok bool
+		if dir, ino, ok = parseScope(r.External); !ok {
+			return nil, nil
+		}
+		if filepath.Base(dir) != r.Name {
+			return nil, task.Errorf(task.CodeStuck, "linux.attach", "the scope %s is recorded with the cgroup of another", r.Name)
+		}
+	}
+	base := strings.TrimSuffix(filepath.Base(dir), ".scope")
+	if len(r.Token) < 8 || !strings.HasPrefix(base, cgroupPrefix) || !strings.HasSuffix(base, "-"+r.Token[:8]) || filepath.Clean(dir) != dir {
 		return nil, task.Errorf(task.CodeStuck, "linux.attach", "cgroup %s is recorded without the token that proves it is ours", r.Name)
 	}
-	g := &group{dir: r.Name, hierarchy: hierarchy{parent: filepath.Dir(r.Name), ctl: map[string]bool{}}, ino: parseInode(r.External)}
+	g := &group{dir: dir, hierarchy: hierarchy{parent: filepath.Dir(dir), ctl: map[string]bool{}}, ino: ino}
 	var fs unix.Statfs_t
 	g.v2 = unix.Statfs(g.parent, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
 	return g, nil
 }
 
-// List implements backend.Driver: cgroups by name. Processes are not listed,
+// List implements backend.Driver: cgroups by name. Scopes are systemd's and go
+// when their last process does. Processes are not listed,
 // they die with the process that started them.
 func (d *Driver) List(ctx context.Context, inst string) ([]backend.Resource, error) {
 	var out []backend.Resource

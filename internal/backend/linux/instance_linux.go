@@ -24,6 +24,7 @@ type instance struct {
 	limits   task.Limits
 	attached bool // found again: only good for Destroy
 	findings []task.Finding
+	scope    *userManager // whom to ask for a scope; nil: nobody
 
 	mu        sync.Mutex
 	groups    []*group
@@ -75,7 +76,30 @@ func (in *instance) start(ctx context.Context, l launcher, worker *os.File, m ma
 	if err := sys.Fault("linux.joined"); err != nil {
 		return err
 	}
+	if in.scope != nil {
+		if err := in.joinScope(ctx, p.pid); err != nil {
+			in.findings = append(in.findings, task.Finding{ID: "no-scope", Axis: task.RES, Cap: 1, Text: "the systemd user manager made no scope with limits: " + err.Error()})
+		}
+	}
 	return in.dialogue(ctx, p, plan, fds)
+}
+
+// joinScope has systemd put W into a scope with the planned limits, and checks
+// that the kernel has them.
+func (in *instance) joinScope(ctx context.Context, pid int) error {
+	name := scopeName(groupName(in.spec.Instance, in.spec.Task, in.spec.Token))
+	if err := in.scope.start(ctx, name, pid, in.limits); err != nil {
+		return err
+	}
+	g, err := scopeGroup(ctx, name, pid, cgroupRoots{mountinfo: "/proc/self/mountinfo"})
+	if err != nil {
+		return err
+	}
+	g.scope = name
+	in.mu.Lock()
+	in.groups = append(in.groups, g)
+	in.mu.Unlock()
+	return g.verify(in.limits)
 }
 
 // forget drops a group that is not ours.
@@ -160,6 +184,10 @@ func (in *instance) Resources() []backend.Resource {
 	}
 	out := []backend.Resource{r}
 	for _, g := range in.groups {
+		if g.scope != "" {
+			out = append(out, backend.Resource{Kind: kindScope, Name: g.scope, Token: in.spec.Token, External: "dir=" + g.dir + " " + inode(g.ino)})
+			continue
+		}
 		out = append(out, backend.Resource{Kind: kindCgroup, Name: g.dir, Token: in.spec.Token, External: inode(g.ino)})
 	}
 	return out
@@ -397,6 +425,12 @@ func inode(ino uint64) string {
 		return ""
 	}
 	return "inode=" + strconv.FormatUint(ino, 10)
+}
+
+// parseScope reads what Resources wrote for a scope.
+func parseScope(s string) (dir string, ino uint64, ok bool) {
+	dir, rest, ok := strings.Cut(strings.TrimPrefix(s, "dir="), " inode=")
+	return dir, parseInode(rest), ok && strings.HasPrefix(s, "dir=/")
 }
 
 func parseInode(s string) uint64 {
