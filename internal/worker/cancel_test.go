@@ -122,7 +122,7 @@ func TestCancelBeatsForkBomb(t *testing.T) {
 		uid = 165432 // the kernel does not count processes of its uid 0
 	}
 	b := startAs(t, uid)
-	r, err := b.exec(worker.Command{Argv: []string{ownProgram(t), roleBomb}, Rlimits: rlimits(unix.RLIMIT_NPROC, 300)})
+	r, err := b.exec(worker.Command{Argv: []string{ownProgram(t, 0o755), roleBomb}, Rlimits: rlimits(unix.RLIMIT_NPROC, 300)})
 	if err != nil {
 		t.Fatal(err)
 	}

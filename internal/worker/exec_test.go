@@ -261,10 +261,11 @@ func TestServerOutlivesItsCall(t *testing.T) {
 		t.Error("the pipe ended although the server holds it")
 	default:
 	}
-	_, out, _ := b.sh("ps -o ppid= -p $(pgrep -f 'sleep 4321' | head -n1) | tr -d ' '; pkill -f '^sleep 4321'; echo killed")
-	if out != "1\nkilled\n" {
-		t.Errorf("%q", out)
-	}
+	eventually(t, "the server belongs to pid 1", func() bool {
+		_, out, _ := b.sh("ps -o ppid= -p $(pgrep -f '^sleep 4321' | head -n1) | tr -d ' '")
+		return out == "1\n"
+	})
+	b.sh("pkill -f '^sleep 4321'")
 	if got := string(<-r.out); got != "started\n" {
 		t.Errorf("%q", got)
 	}

@@ -103,6 +103,39 @@ func testHooks() inside.Hooks {
 	}
 }
 
+// program is the mode of the worker's file. Nobody may read it, not even its
+// owner, whose uid the inside shares when an ordinary user runs caisson: the
+// kernel then makes each of its processes non-dumpable before the first
+// instruction. With a readable file a tool could enter a guardian between its
+// exec and its own prctl.
+var program os.FileMode = 0o111
+
+// ownProgram copies this program to where any uid can start it.
+func ownProgram(t testing.TB, mode os.FileMode) string {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "caisson-worker-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// Written under another mode and then closed: a file open for writing
+	// cannot be started.
+	if err := os.WriteFile(dir+"/tool", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir+"/tool", mode); err != nil {
+		t.Fatal(err)
+	}
+	return dir + "/tool"
+}
+
 // box is one running worker.
 type box struct {
 	t      testing.TB
@@ -130,15 +163,11 @@ func launchAs(t testing.TB, uid int) *box {
 		t.Fatal(err)
 	}
 	_ = ours.Close()
-	path := "/proc/self/exe"
-	if p := os.Getenv("CAISSON_TEST_WORKER"); p != "" {
-		path = p
-	}
 	b := &box{t: t, conn: conn.(*net.UnixConn), poison: make(chan error, 1), exited: make(chan struct{})}
 	id := func(host int) []syscall.SysProcIDMap {
 		return []syscall.SysProcIDMap{{ContainerID: 1000, HostID: host, Size: 1}}
 	}
-	b.cmd = &exec.Cmd{Path: path, Args: []string{"caisson-worker", inside.RoleInit}, Env: []string{}, ExtraFiles: []*os.File{theirs}, Stderr: os.Stderr}
+	b.cmd = &exec.Cmd{Path: ownProgram(t, program), Args: []string{"caisson-worker", inside.RoleInit}, Env: []string{}, ExtraFiles: []*os.File{theirs}, Stderr: os.Stderr}
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
 		UidMappings: id(uid), GidMappings: id(os.Getgid()), Setsid: true,

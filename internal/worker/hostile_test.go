@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -74,7 +75,11 @@ func attack() {
 		}
 		runtime.LockOSThread()
 		if err := unix.PtraceSeize(pid); err == nil {
-			worked("ptrace")
+			// A process that is ending has no memory any more, and with that no
+			// protection and nothing to trace.
+			if m, _ := os.ReadFile(e + "/statm"); len(m) > 0 && !strings.HasPrefix(string(m), "0 ") {
+				worked("ptrace")
+			}
 			_ = unix.PtraceInterrupt(pid)
 			_, _ = syscall.Wait4(pid, nil, unix.WUNTRACED, nil)
 			_ = unix.PtraceDetach(pid)
@@ -105,12 +110,33 @@ func TestToolCannotReachTheChannel(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "victim up", func() bool { return count(b, "sleep 3333") == "1\n" })
-	r, err := b.exec(worker.Command{Argv: []string{ownProgram(t), roleAttack}})
-	if err != nil {
-		t.Fatal(err)
+	tool := ownProgram(t, 0o755)
+	attackNow := func() string {
+		r, err := b.exec(worker.Command{Argv: []string{tool, roleAttack}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.in.Close()
+		return string(<-r.out)
 	}
-	_ = r.in.Close()
-	out := string(<-r.out)
+	out := attackNow()
+	// Again while guardians come and go: a start must have no weak moment.
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 25 {
+				b.sh("exit 0")
+			}
+		})
+	}
+	for range 5 {
+		for line := range strings.Lines(attackNow()) {
+			if strings.Contains(line, "caisson-worker") || strings.HasPrefix(line, "own fd") {
+				t.Errorf("worked: %s", line)
+			}
+		}
+	}
+	wg.Wait()
 	control := map[string]bool{}
 	for line := range strings.Lines(out) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), fmt.Sprint(insider(t, b, "sleep 3333"))+" sleep 3333: "); ok {
@@ -134,27 +160,6 @@ func TestToolCannotReachTheChannel(t *testing.T) {
 	if err := victim.Cancel(context.Background(), 0); err != nil {
 		t.Error(err)
 	}
-}
-
-// ownProgram copies this program to where any uid can start it.
-func ownProgram(t *testing.T) string {
-	t.Helper()
-	data, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "caisson-worker-test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir+"/tool", data, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir + "/tool"
 }
 
 func insider(t *testing.T, b *box, pattern string) int {
@@ -212,10 +217,11 @@ func TestToolCannotEndTheSpace(t *testing.T) {
 // of its call is not confirmed.
 func TestStoppedGuardian(t *testing.T) {
 	b := start(t)
-	r, err := b.exec(worker.Command{Argv: []string{"sh", "-c", "kill -STOP $PPID; sleep 1111"}})
+	r, err := b.exec(worker.Command{Argv: []string{"sh", "-c", "read x; kill -STOP $PPID; sleep 1111"}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	_ = r.in.Close()
 	eventually(t, "guardian stopped", func() bool { return count(b, "sleep 1111") == "1\n" })
 	if exit, _, _ := b.sh("exit 4"); exit != 4 {
 		t.Error("another call was held up")
@@ -227,6 +233,18 @@ func TestStoppedGuardian(t *testing.T) {
 	}
 	if err := b.client.KillAll(deadline(t, 20*time.Second), 10*time.Second); err != nil {
 		t.Error(err)
+	}
+}
+
+// A tool kills the guardian that waits for the next call. The next call gets
+// another.
+func TestKilledSpare(t *testing.T) {
+	b := start(t)
+	for i := range 20 {
+		b.sh("for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline | grep -q '^caisson-worker call' && [ ${p#/proc/} != $PPID ] && kill -9 ${p#/proc/}; done")
+		if exit, out, _ := b.sh(fmt.Sprintf("echo %d; exit 5", i)); exit != 5 || out != fmt.Sprintf("%d\n", i) {
+			t.Errorf("%d %q", exit, out)
+		}
 	}
 }
 

@@ -109,28 +109,26 @@ func event(r frame.Frame, b frame.ReplyBody) frame.Frame {
 	return f
 }
 
-// exec makes the client start a call and returns its request and its answer.
-func (f *fake) exec() (frame.Frame, chan error, *worker.Call) {
-	var call *worker.Call
+// exec makes the client start a call and returns its request; the errors of its start and of
+// its end follow.
+func (f *fake) exec() (frame.Frame, chan error) {
 	errs := make(chan error, 2)
-	started := make(chan struct{})
+	fs := devNull(f.t)
 	go func() {
-		var err error
-		call, err = f.client.Exec(context.Background(), worker.Command{Argv: []string{"x"}}, devNull(f.t))
+		call, err := f.client.Exec(context.Background(), worker.Command{Argv: []string{"x"}}, fs)
 		errs <- err
-		close(started)
 		if err == nil {
 			_, err = call.Wait(context.Background())
 			errs <- err
 		}
 	}()
-	return f.next(), errs, call
+	return f.next(), errs
 }
 
 // The control: a worker that behaves is believed.
 func TestHonestWorker(t *testing.T) {
 	f := playWorker(t)
-	r, errs, _ := f.exec()
+	r, errs := f.exec()
 	for _, fr := range []frame.Frame{reply(r, frame.ReplyBody{OK: true, PID: 5}), event(r, frame.ReplyBody{Event: frame.EventExit, Status: 9})} {
 		if err := f.conn.Write(fr); err != nil {
 			t.Fatal(err)
@@ -202,7 +200,7 @@ func TestDishonestWorker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := playWorker(t)
-			r, errs, _ := f.exec()
+			r, errs := f.exec()
 			for _, fr := range lie(f, r) {
 				_ = f.conn.Write(fr) // may fail once the host has hung up
 			}
@@ -240,7 +238,7 @@ func TestSenderIsChecked(t *testing.T) {
 		f := playWorker(t)
 		var held []byte
 		f.tap.hold = func(p []byte) bool { held = append([]byte(nil), p...); return true }
-		r, errs, _ := f.exec()
+		r, errs := f.exec()
 		if err := f.conn.Write(reply(r, frame.ReplyBody{OK: true})); err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +321,7 @@ func TestLateReply(t *testing.T) {
 // A worker that dies, and one that only falls silent.
 func TestDeadAndSilentWorker(t *testing.T) {
 	f := playWorker(t)
-	_, errs, _ := f.exec()
+	_, errs := f.exec()
 	_ = unix.Shutdown(f.fd, unix.SHUT_RDWR)
 	expectPoison(t, f, errs)
 

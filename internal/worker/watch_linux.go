@@ -18,8 +18,8 @@ type watcher struct {
 // newWatcher takes over fd. It returns nil, and closes fd, where fd is no
 // pidfd or the kernel tells nothing about one: then the exit stays a claim.
 func newWatcher(k *Call, fd int) *watcher {
-	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_PID | unix.PIDFD_INFO_EXIT}
-	if unix.IoctlPidfdInfo(fd, &info) != nil || unix.SetNonblock(fd, true) != nil {
+	info, err := pidfdInfo(fd, unix.PIDFD_INFO_PID|unix.PIDFD_INFO_EXIT)
+	if err != nil || unix.SetNonblock(fd, true) != nil {
 		_ = unix.Close(fd)
 		return nil
 	}
@@ -39,16 +39,24 @@ func (w *watcher) status() (status uint32, ok bool) {
 // pidfdStatus returns how the process ended. untold says that it was reaped
 // and this kernel (before 6.15) does not keep what it knew.
 func pidfdStatus(fd int) (status uint32, ok, untold bool) {
-	// The second look is for a process that was reaped between the two lookups
-	// that the kernel makes for one call: it then says "no such process" although
-	// it has kept the status.
-	for range 2 {
-		info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
-		if unix.IoctlPidfdInfo(fd, &info) == nil {
-			return uint32(info.Exit_code), info.Mask&unix.PIDFD_INFO_EXIT != 0, false
+	info, err := pidfdInfo(fd, unix.PIDFD_INFO_EXIT)
+	if err != nil {
+		return 0, false, true
+	}
+	return uint32(info.Exit_code), info.Mask&unix.PIDFD_INFO_EXIT != 0, false
+}
+
+// pidfdInfo looks again when the kernel says "no such process": one that was
+// reaped between the two lookups of a single call is reported so although its
+// status was kept.
+func pidfdInfo(fd int, mask uint64) (info unix.PidfdInfo, err error) {
+	for range 3 {
+		info = unix.PidfdInfo{Mask: mask}
+		if err = unix.IoctlPidfdInfo(fd, &info); err != unix.ESRCH {
+			break
 		}
 	}
-	return 0, false, true
+	return info, err
 }
 
 // run ends with the program, or when interrupted.

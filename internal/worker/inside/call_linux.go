@@ -39,6 +39,9 @@ func runCall() int {
 	if err != nil {
 		return ExitInternal
 	}
+	if !send(record{kind: recTaken}) {
+		return ExitInternal
+	}
 	c := &guard{tty: cmd.tty, stdio: stdio}
 	if !c.start(&cmd) {
 		return ExitOK

@@ -1,7 +1,6 @@
 package inside
 
 import (
-	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -18,8 +17,8 @@ const maxCalls = 512
 type call struct {
 	s    *space
 	op   uint64
-	name string   // digest of the request
-	ctl  *os.File // set once, before open
+	name string    // digest of the request
+	ctl  *guardian // set before open
 
 	mu       sync.Mutex
 	open     bool     // the command was written: orders may follow
@@ -63,28 +62,67 @@ func (s *space) exec(f frame.Frame, req *frame.RequestBody, name string) bool {
 	return true
 }
 
-// guardian starts C and returns its control socket. The program's own
-// descriptors follow with the command, so that a guardian can be started ahead
-// of its call.
-func (s *space) guardian() (*os.File, error) {
+// guardian is one C as I holds it.
+type guardian struct {
+	*os.File // the control socket
+	pid      int32
+}
+
+// startGuardian starts C. The program's own descriptors follow with the
+// command, so that it can be started ahead of its call.
+//
+// C shares its uid and process table with the tools. What it says is taken
+// only when the kernel names C as the sender, and not any more once C was
+// reaped: a tool that kills C and gets hold of its socket while it dies
+// (the kernel drops a process's memory, and with it the protection, before its
+// descriptors) has a socket that nobody listens to.
+func (s *space) startGuardian() (*guardian, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	_, err = syscall.ForkExec(self, []string{"caisson-worker", RoleCall}, &syscall.ProcAttr{
-		Files: []uintptr{0, 1, 2, uintptr(pair[1])},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
-	_ = unix.Close(pair[1])
+	err = unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
 	if err == nil {
 		err = unix.SetNonblock(pair[0], true)
 	}
+	g := &guardian{File: os.NewFile(uintptr(pair[0]), "call")}
+	if err == nil {
+		// One lock with the reaper's look-up: a guardian that dies at once is
+		// reaped after it was entered.
+		s.guardMu.Lock()
+		var pid int
+		pid, err = syscall.ForkExec(self, []string{"caisson-worker", RoleCall}, &syscall.ProcAttr{
+			Files: []uintptr{0, 1, 2, uintptr(pair[1])},
+			Sys:   &syscall.SysProcAttr{Setsid: true},
+		})
+		if err == nil {
+			g.pid = int32(pid)
+			s.guards[pid] = g
+		}
+		s.guardMu.Unlock()
+	}
+	_ = unix.Close(pair[1])
 	if err != nil {
-		_ = unix.Close(pair[0])
+		_ = g.Close()
 		return nil, err
 	}
 	s.wakeReaper()
-	return os.NewFile(uintptr(pair[0]), "call"), nil
+	return g, nil
+}
+
+// reaped ends the conversation with a guardian that is no more. What it had
+// sent is still read.
+func (s *space) reaped(pid int) {
+	s.guardMu.Lock()
+	g := s.guards[pid]
+	delete(s.guards, pid)
+	s.guardMu.Unlock()
+	if g == nil {
+		return
+	}
+	if raw, err := g.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	}
 }
 
 // refill keeps one guardian ready: starting a program takes a millisecond or
@@ -97,7 +135,7 @@ func (s *space) refill() {
 	if busy {
 		return
 	}
-	g, err := s.guardian()
+	g, err := s.startGuardian()
 	s.mu.Lock()
 	s.filling = false
 	if err == nil && !s.killing {
@@ -109,7 +147,7 @@ func (s *space) refill() {
 	}
 }
 
-func (s *space) takeSpare() *os.File {
+func (s *space) takeSpare() *guardian {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.spare
@@ -119,7 +157,7 @@ func (s *space) takeSpare() *os.File {
 
 // hand gives a guardian its command and the program's descriptors. False: it
 // was gone before it could have read any of it.
-func hand(g *os.File, cmd []byte, fds []int) bool {
+func hand(g *guardian, cmd []byte, fds []int) bool {
 	raw, err := g.SyscallConn()
 	if err != nil {
 		return false
@@ -186,28 +224,36 @@ func (c *call) run(cmd *command, f frame.Frame) {
 		c.s.rest()
 	}()
 	text := cmd.bytes()
-	g := c.s.takeSpare()
-	if g != nil && !hand(g, text, f.FDs) {
-		_ = g.Close() // a tool ended it; the next one is fresh
-		g = nil
-	}
-	if g == nil {
-		var err error
-		if g, err = c.s.guardian(); err != nil {
+	for try := 0; ; try++ {
+		g, err := c.s.takeSpare(), error(nil)
+		if g == nil || try > 0 {
+			if g != nil {
+				_ = g.Close()
+			}
+			g, err = c.s.startGuardian()
+		}
+		if err != nil {
 			f.CloseFDs()
 			c.reply(frame.ReplyBody{Code: frame.FailLimit, Msg: "the call's guardian could not be started: " + err.Error()})
 			return
 		}
-		if !hand(g, text, f.FDs) {
+		c.ctl = g
+		if hand(g, text, f.FDs) {
+			if r, _, err := c.next(); err == nil && r.kind == recTaken {
+				break
+			}
+		}
+		// A tool ended it before it had read the command, so nothing was started.
+		_ = g.Close()
+		if try == 3 {
 			f.CloseFDs()
-			_ = g.Close()
 			c.reply(frame.ReplyBody{Code: frame.FailInternal, Msg: "the call's guardian ended before the start"})
 			return
 		}
 	}
 	f.CloseFDs()
 	c.mu.Lock()
-	c.ctl, c.open = g, true
+	c.open = true
 	for _, r := range c.queue {
 		c.orderLocked(r)
 	}
@@ -295,14 +341,14 @@ func (c *call) next() (r record, pidfd int, err error) {
 		return r, -1, err
 	}
 	var b [recordSize]byte
-	var oob [64]byte
+	var oob [128]byte
 	n, got := 0, -1
 	for n < recordSize {
-		var m, on int
+		var m, on, flags int
 		var rerr error
 		err := raw.Read(func(fd uintptr) bool {
 			for {
-				m, on, _, _, rerr = unix.Recvmsg(int(fd), b[n:], oob[:], unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+				m, on, flags, _, rerr = unix.Recvmsg(int(fd), b[n:], oob[:], unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
 				if rerr != unix.EINTR {
 					return rerr != unix.EAGAIN
 				}
@@ -311,9 +357,6 @@ func (c *call) next() (r record, pidfd int, err error) {
 		if err == nil {
 			err = rerr
 		}
-		if err == nil && m == 0 {
-			err = io.EOF
-		}
 		if err != nil {
 			if got >= 0 {
 				_ = unix.Close(got)
@@ -321,17 +364,19 @@ func (c *call) next() (r record, pidfd int, err error) {
 			return r, -1, err
 		}
 		n += m
-		if msgs, perr := unix.ParseSocketControlMessage(oob[:on]); perr == nil {
-			for i := range msgs {
-				fds, _ := unix.ParseUnixRights(&msgs[i])
-				for _, fd := range fds {
-					if got < 0 {
-						got = fd
-					} else {
-						_ = unix.Close(fd)
-					}
-				}
+		fds, perr := frame.ParseOOB(m, oob[:on], flags, c.ctl.pid)
+		for _, fd := range fds {
+			if got < 0 {
+				got = fd
+			} else {
+				_ = unix.Close(fd)
 			}
+		}
+		if perr != nil {
+			if got >= 0 {
+				_ = unix.Close(got)
+			}
+			return r, -1, perr
 		}
 	}
 	return parseRecord(b[:]), got, nil

@@ -3,7 +3,6 @@ package inside
 import (
 	"encoding/hex"
 	"io"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -24,7 +23,10 @@ type space struct {
 	lastOp  uint64
 	killing bool
 	filling bool
-	spare   *os.File // a guardian without a call
+	spare   *guardian // without a call
+
+	guardMu sync.Mutex
+	guards  map[int]*guardian // not yet reaped
 
 	born  chan struct{} // a child was started: the reaper may wait again
 	alone chan struct{} // the reaper found no child at all
@@ -47,7 +49,7 @@ func runSpace(h Hooks) int {
 	if err != nil {
 		return ExitChannel
 	}
-	s := &space{conn: conn, calls: map[uint64]*call{}, born: make(chan struct{}, 1), alone: make(chan struct{}, 1)}
+	s := &space{conn: conn, calls: map[uint64]*call{}, guards: map[int]*guardian{}, born: make(chan struct{}, 1), alone: make(chan struct{}, 1)}
 	if !s.seal(h) {
 		return ExitSetup
 	}
@@ -154,7 +156,10 @@ func (s *space) handle(f frame.Frame) bool {
 // reap waits for every child: guardians, and what their calls left behind.
 func (s *space) reap() {
 	for {
-		_, err := syscall.Wait4(-1, nil, 0, nil)
+		pid, err := syscall.Wait4(-1, nil, 0, nil)
+		if err == nil {
+			s.reaped(pid)
+		}
 		if err == nil || err == syscall.EINTR {
 			continue
 		}

@@ -27,6 +27,7 @@ const (
 	recExit                // a: wait status
 	recClear               // cancelled, nothing left
 	recNotClear            // cancelled, b processes left
+	recTaken               // the command was read; nothing was started before this
 )
 
 // Records from I.
