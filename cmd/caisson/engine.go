@@ -7,9 +7,9 @@ import (
 	"github.com/caisson-dev/caisson/internal/wire"
 )
 
-// engineFunc opens the engine; quick leaves start-up reconciliation out.
-type engineFunc func(ctx context.Context, quick bool) (door.Engine, func(), error)
+// engineFunc opens the engine; see cli.Config.
+type engineFunc func(ctx context.Context, quick bool, note func(string)) (door.Engine, func(), error)
 
-func openEngine(ctx context.Context, quick bool) (door.Engine, func(), error) {
-	return wire.Engine(ctx, quick)
+func openEngine(ctx context.Context, quick bool, note func(string)) (door.Engine, func(), error) {
+	return wire.Engine(ctx, quick, note)
 }

@@ -25,7 +25,7 @@ import (
 // to see fail it says by the task's name or by a flag, as a person would.
 type fake struct{ dir string }
 
-func openFake(_ context.Context, _ bool) (door.Engine, func(), error) {
+func openFake(_ context.Context, _ bool, _ func(string)) (door.Engine, func(), error) {
 	dir := os.Getenv("CAISSON_STATE_DIR")
 	if dir == "" {
 		return nil, nil, task.Errorf(task.CodeStateStore, "fake", "no state folder").WithHint("set CAISSON_STATE_DIR")

@@ -30,8 +30,9 @@ type Config struct {
 
 	// Engine opens the engine. It is called at most once and only by commands
 	// that need it. With quick the caller wants an answer at once (completion)
-	// and start-up reconciliation is left out. The returned func closes it.
-	Engine func(ctx context.Context, quick bool) (door.Engine, func(), error)
+	// and start-up reconciliation is left out. note takes what no operation can
+	// return, one line at a time, from any goroutine. The returned func closes it.
+	Engine func(ctx context.Context, quick bool, note func(string)) (door.Engine, func(), error)
 }
 
 // app is one use of the command line.
@@ -127,7 +128,7 @@ func (a *app) open(ctx context.Context, repo string) (door.Engine, error) {
 	if err := a.checkWorkspaceEnv(repo); err != nil {
 		return nil, err
 	}
-	e, closer, err := a.cfg.Engine(ctx, false)
+	e, closer, err := a.cfg.Engine(ctx, false, a.ui.aside)
 	if err != nil {
 		return nil, err
 	}

@@ -36,13 +36,16 @@ standard output is the command's.`,
 			if len(args) == 0 {
 				return usagef(cmd, "no command to run").WithHint("for example `caisson run -- make test`; `caisson open` makes a task without one")
 			}
+			if dir != "" && dir[0] != '/' {
+				return invalid("dir", dir, "must be an absolute path inside", "/tmp")
+			}
 			q, err := f.request(cmd, a.cfg.Env)
 			if err != nil {
 				return err
 			}
 			return a.inSession(cmd, true, f.repo, func(s *session, c *door.Call) (*door.RunOut, error) {
-				env := q.Env
-				return door.Do[*door.RunOut](s.ctx, c, "run", &door.RunIn{Request: q, Env: env, Command: s.command(args, dir, nil)})
+				out, err := door.Do[*door.RunOut](s.ctx, c, "run", &door.RunIn{Request: q, Env: q.Env, Command: s.command(args, dir, nil)})
+				return out, a.explainStart(err, args, dir, q.Env, false)
 			})
 		},
 	}
@@ -141,7 +144,8 @@ func (a *app) execIn(cmd *cobra.Command, ref string, argv []string, dir string, 
 		vars = append(vars, kv)
 	}
 	return a.inSession(cmd, false, "", func(s *session, c *door.Call) (*door.RunOut, error) {
-		return door.Do[*door.RunOut](s.ctx, c, "exec", &door.ExecIn{Task: ref, Env: vars, Command: s.command(argv, dir, vars)})
+		out, err := door.Do[*door.RunOut](s.ctx, c, "exec", &door.ExecIn{Task: ref, Env: vars, Command: s.command(argv, dir, vars)})
+		return out, a.explainStart(err, argv, dir, vars, true)
 	})
 }
 

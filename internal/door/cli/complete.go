@@ -135,7 +135,7 @@ func (a *app) taskNames(cmd *cobra.Command) []string {
 	if a.checkWorkspaceEnv("") != nil {
 		return nil
 	}
-	e, closer, err := a.cfg.Engine(ctx, true)
+	e, closer, err := a.cfg.Engine(ctx, true, func(string) {})
 	if err != nil {
 		return nil
 	}

@@ -34,6 +34,7 @@ type ui struct {
 	timer *time.Timer // guarded by mu: set while the line waits to be shown
 	shown bool        // guarded by mu: a line is on the terminal
 	off   bool        // guarded by mu: no more lines
+	held  []string    // guarded by mu: asides that wait until lines are allowed
 }
 
 func newUI(cfg Config) *ui {
@@ -208,8 +209,42 @@ func (u *ui) clear() {
 func (u *ui) hold(on bool) {
 	u.clear()
 	u.mu.Lock()
+	defer u.mu.Unlock()
 	u.off = on
-	u.mu.Unlock()
+	if !on {
+		for _, text := range u.held {
+			u.asideLocked(text)
+		}
+		u.held = nil
+	}
+}
+
+// maxHeld bounds the asides kept for later; a person reads no more.
+const maxHeld = 64
+
+// aside tells what no operation can return. While the streams are a command's
+// it waits: a line of ours in the middle of the command's own output would be
+// taken for part of it.
+func (u *ui) aside(text string) {
+	if u.quiet {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case !u.off:
+		u.asideLocked(text)
+	case len(u.held) < maxHeld:
+		u.held = append(u.held, text)
+	}
+}
+
+func (u *ui) asideLocked(text string) {
+	if u.shown {
+		io.WriteString(u.err, "\r\x1b[K")
+		u.shown = false
+	}
+	fmt.Fprintf(u.err, "caisson: %s %s\n", paint(u.colorErr, yellow, "note:"), clean(text))
 }
 
 // note tells a person something beside the result; programs do not get it.
