@@ -128,7 +128,14 @@ func open(t *testing.T, s backend.Spec) *box {
 	if err != nil {
 		t.Fatalf("create: %v (%s)", err, task.HintOf(err))
 	}
-	b := &box{t: t, spec: s, in: i.(*instance)}
+	return attachBox(t, s, i.(*instance))
+}
+
+// attachBox joins the channel of a boundary and destroys it at the end.
+func attachBox(t *testing.T, s backend.Spec, i *instance) *box {
+	t.Helper()
+	ctx := context.Background()
+	b := &box{t: t, spec: s, in: i}
 	t.Cleanup(func() {
 		if b.c != nil {
 			b.c.Close()
