@@ -92,6 +92,9 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 		return nil, asError(op, err)
 	}
 	defer pl.close()
+	if root && s.Instance == trialInstance {
+		in.idmapErr = pl.tryIDMap()
+	}
 	plan, err := pl.plan()
 	if root && pl.ns != nil && isIDMapError(err) {
 		// The file system of the task's own folders cannot do it: be root's id

@@ -25,6 +25,7 @@ type instance struct {
 	attached bool // found again: only good for Destroy
 	findings []task.Finding
 	scope    *userManager // whom to ask for a scope; nil: nobody
+	idmapErr error        // of a trial: why id-mapped mounts do not work
 
 	mu        sync.Mutex
 	groups    []*group

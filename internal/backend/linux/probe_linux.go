@@ -49,6 +49,13 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 		return c, err
 	}
 	c.Features = d.features(err, obs)
+	if os.Geteuid() == 0 {
+		var ierr error
+		if in, ok := b.(*instance); ok {
+			ierr = in.idmapErr
+		}
+		c.Features = append(c.Features, idmapFeature(err == nil, ierr))
+	}
 	if err != nil {
 		c.Why, c.Fix = err.Error(), task.HintOf(err)
 		return c, nil
@@ -140,11 +147,7 @@ func (d *Driver) features(err error, obs backend.Observation) []task.Feature {
 		}
 		out = append(out, f)
 	}
-	out = append(out, d.groupFeature(err, obs))
-	if os.Geteuid() == 0 {
-		out = append(out, d.idmapFeature())
-	}
-	return out
+	return append(out, d.groupFeature(err, obs))
 }
 
 func (d *Driver) groupFeature(err error, obs backend.Observation) task.Feature {
@@ -163,45 +166,40 @@ func (d *Driver) groupFeature(err error, obs backend.Observation) task.Feature {
 	return f
 }
 
-// idmapFeature tries an id-mapped mount of the folder where temporary files are.
-func (d *Driver) idmapFeature() task.Feature {
+// idmapFeature says what tryIDMap found.
+func idmapFeature(tried bool, err error) task.Feature {
 	f := task.Feature{Name: "id-mapped-mounts"}
-	err := func() error {
-		path, err := d.worker()
-		if err != nil {
-			return err
-		}
-		w, err := openWorker(path)
-		if err != nil {
-			return err
-		}
-		defer w.Close()
-		ns, err := idmapNS(w, 0, 0, hostID(task.NewToken()))
-		if err != nil {
-			return err
-		}
-		defer ns.Close()
-		dir, err := realDir(os.TempDir())
-		if err != nil {
-			return err
-		}
-		seen, err := look(dir)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(seen.fd)
-		fd, err := seen.detach(ns)
-		if err == nil {
-			unix.Close(fd)
-		}
-		return err
-	}()
-	if err != nil {
+	switch {
+	case !tried:
+		f.Detail = "not tried: no boundary could be made"
+	case err != nil:
 		f.Detail, f.Fix = err.Error(), "without them processes inside run as the kernel's uid 0 (finding root-identity); run as an ordinary user instead"
-		return f
+	default:
+		f.OK, f.Detail = true, "a folder of root's appeared as another id's"
 	}
-	f.OK, f.Detail = true, "a folder of root's appeared as another id's"
 	return f
+}
+
+// tryIDMap makes an id-mapped mount of the folder for temporary files and drops
+// it again.
+func (pl *planner) tryIDMap() error {
+	if pl.ns == nil {
+		return errors.New(pl.findings[0].Text)
+	}
+	dir, err := realDir(os.TempDir())
+	if err != nil {
+		return err
+	}
+	seen, err := look(dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(seen.fd)
+	fd, err := seen.detach(pl.ns)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
 }
 
 func kernelRelease() string {
