@@ -3,12 +3,14 @@
 package linux
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
 
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -135,5 +137,36 @@ func TestRootWithoutIDMappedMounts(t *testing.T) {
 	}
 	if pl.findings[0].Axis != task.PRC || pl.findings[0].Cap != 2 {
 		t.Errorf("finding %+v", pl.findings[0])
+	}
+}
+
+// A trial that is killed half-way leaves empty groups; the next trial takes
+// them away, but none whose process lives and none that only look like one.
+func TestNextTrialSweepsWhatAKilledOneLeft(t *testing.T) {
+	d := usable(t)
+	hs := hierarchies(d.roots)
+	if len(hs) == 0 {
+		t.Skip("no cgroup can be made here")
+	}
+	self, err := sys.Self()
+	must(t, err)
+	mk := func(name string) string {
+		dir := filepath.Join(hs[0].parent, name)
+		must(t, os.Mkdir(dir, 0o755))
+		t.Cleanup(func() { _ = os.Remove(dir) })
+		return dir
+	}
+	dead := mk(fmt.Sprintf("caisson-trial-%d-%d-%d-abcdefgh", self.PID, self.Start+1, self.PIDNS))
+	alive := mk(fmt.Sprintf("caisson-trial-%d-%d-%d-abcdefgh", self.PID, self.Start, self.PIDNS))
+	other := mk(fmt.Sprintf("caisson-trial-%d-%d-%d-abcdefgh", self.PID, self.Start+1, self.PIDNS+1))
+	decoy := mk("caisson-trial-of-somebody-" + task.NewToken()[:8])
+	sweepTrials(hs)
+	if _, err := os.Stat(dead); err == nil {
+		t.Error("what a dead process left is still there")
+	}
+	for _, dir := range []string{alive, other, decoy} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("removed: %v", err)
+		}
 	}
 }

@@ -47,7 +47,7 @@ const (
 
 // Resources implements backend.Driver.
 func (d *Driver) Resources(s backend.Spec) []backend.Resource {
-	name := groupName(s.Instance, s.Task, s.Token)
+	name := nameOf(s)
 	rs := []backend.Resource{{Kind: kindProcess, Name: "worker-" + name, Token: s.Token}}
 	gs := groups(hierarchies(d.roots), name)
 	for _, g := range gs {
@@ -85,7 +85,7 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 	}
 	defer worker.Close()
 
-	in := &instance{spec: s, limits: Defaults(s.Limits), groups: groups(hierarchies(d.roots), groupName(s.Instance, s.Task, s.Token))}
+	in := &instance{spec: s, limits: Defaults(s.Limits), groups: groups(hierarchies(d.roots), nameOf(s))}
 	root := os.Geteuid() == 0
 	pl, m, err := d.prepare(s, in.limits, worker, root)
 	if err != nil {

@@ -88,7 +88,7 @@ func (in *instance) start(ctx context.Context, l launcher, worker *os.File, m ma
 // joinScope has systemd put W into a scope with the planned limits, and checks
 // that the kernel has them.
 func (in *instance) joinScope(ctx context.Context, pid int) error {
-	name := scopeName(groupName(in.spec.Instance, in.spec.Task, in.spec.Token))
+	name := scopeName(nameOf(in.spec))
 	if err := in.scope.start(ctx, name, pid, in.limits); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (in *instance) Resources() []backend.Resource {
 	if in.attached {
 		return append([]backend.Resource(nil), in.resources...)
 	}
-	name := groupName(in.spec.Instance, in.spec.Task, in.spec.Token)
+	name := nameOf(in.spec)
 	r := backend.Resource{Kind: kindProcess, Name: "worker-" + name, Token: in.spec.Token}
 	if in.proc != nil {
 		r.External = formatIdent(in.proc.ident)

@@ -15,13 +15,11 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-// trialInstance stands in the names of what a trial makes.
-const trialInstance = "trial"
-
 // Probe implements backend.Driver: it makes one whole boundary without a source
 // and takes it away again.
 func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	c := backend.Capabilities{Version: kernelRelease(), Levels: task.Vector{}, Rootfs: task.Vector{}, How: map[task.Axis]string{}}
+	sweepTrials(hierarchies(d.roots))
 	worker, err := d.worker()
 	if err != nil {
 		c.Why, c.Fix = err.Error(), task.HintOf(err)
