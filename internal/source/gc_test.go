@@ -1,3 +1,5 @@
+//go:build linux
+
 package source
 
 import (
@@ -109,6 +111,33 @@ func TestRefsThatCannotBeWritten(t *testing.T) {
 	}
 	if rs := o.imports(o.bundle()); len(rs) != 1 || rs[0].Kind != "bundle" {
 		t.Errorf("%+v", rs)
+	}
+}
+
+func TestReadOnlyRepository(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may write anywhere; run the tests as another user too")
+	}
+	l := basic(t)
+	for _, d := range []string{".git/refs", ".git"} {
+		if err := os.Chmod(l.repo+"/"+d, 0o555); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Chmod(l.repo+"/"+d, 0o755)
+	}
+	before := picture(t, l.repo, nil)
+	o := l.open(Options{})
+	if o.p.Ref.Shared || o.p.Pins != 0 || len(o.p.Objects) != 0 {
+		t.Errorf("%+v", o.p)
+	}
+	o.file("x", "x\n")
+	o.in("add", "x")
+	o.in("commit", "-qm", "x")
+	if rs := o.imports(o.bundle()); len(rs) != 1 || rs[0].Kind != "bundle" {
+		t.Errorf("%+v", rs)
+	}
+	if picture(t, l.repo, nil) != before {
+		t.Error("the user's repository changed")
 	}
 }
 

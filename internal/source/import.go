@@ -77,6 +77,10 @@ func Import(ctx context.Context, ws Workspace, r io.Reader, max int64) ([]task.R
 	return ws.publish(ctx, g, s, resultNames(want))
 }
 
+// importMemory bounds the git that reads a bundle, in bytes: only blobs can be
+// streamed, a tree or commit of any claimed size is held in memory.
+const importMemory = 4 << 30
+
 type importing struct {
 	ws      Workspace
 	s       *state
@@ -90,7 +94,8 @@ func (im *importing) cmd(args ...string) git.Cmd {
 	c := im.ws.shadowCmd(args...)
 	c.Env = []string{"GIT_OBJECT_DIRECTORY=" + im.objects}
 	// Large objects are streamed instead of held in memory.
-	c.Config = []string{"core.bigFileThreshold=32m", "core.packedGitLimit=1g", "pack.threads=1"}
+	c.Config = []string{"core.bigFileThreshold=32m", "core.packedGitLimit=512m", "core.packedGitWindowSize=32m", "pack.threads=1"}
+	c.MemoryMax = importMemory
 	return c
 }
 

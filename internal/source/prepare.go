@@ -81,12 +81,15 @@ func Prepare(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepared, 
 		}
 	}()
 	err := p.checkout(cctx)
-	wg.Wait()
-	if checkErr != nil {
-		return nil, checkErr
-	}
 	if err != nil {
-		return nil, err
+		cancel(err)
+	}
+	wg.Wait()
+	switch {
+	case err != nil && (checkErr == nil || task.CodeOf(checkErr) == task.CodeCanceled):
+		return nil, err // the check was only stopped because of it
+	case checkErr != nil:
+		return nil, checkErr
 	}
 	if err := sys.Fault("source.checkedout"); err != nil {
 		return nil, err

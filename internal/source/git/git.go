@@ -178,12 +178,16 @@ type Cmd struct {
 	// `git config` alone, which starts no program.
 	UserConfig []string
 	Stdin      io.Reader
-	// Stdout receives the output; nil collects it, at most Max bytes.
+	// Stdout receives the output, bounded by Max when that is set; nil
+	// collects it, at most Max bytes.
 	Stdout io.Writer
 	Max    int64
 	// Progress receives the lines of the error output as they come.
 	Progress func(string)
 	Timeout  time.Duration
+	// MemoryMax bounds the address space of git, in bytes, where it reads what
+	// a boundary made: an object may claim any size. 0 sets no bound.
+	MemoryMax uint64
 }
 
 // ExitError is a git that ended with a status other than 0.
@@ -225,24 +229,36 @@ func (g *Git) Run(ctx context.Context, c Cmd) ([]byte, error) {
 	defer cancel()
 	p := g.command(ctx, c)
 	var buf bytes.Buffer
-	out := &limited{w: &buf, left: c.Max, stop: cancel}
-	if out.left == 0 {
-		out.left = DefaultMax
+	limit := c.Max
+	switch {
+	case limit == 0 && c.Stdout == nil:
+		limit = DefaultMax
+	case limit == 0:
+		limit = 1 << 62 // the receiver bounds it
 	}
+	out := &limited{w: &buf, left: limit, stop: cancel}
 	if c.Stdout != nil {
 		out.w = c.Stdout
-		if c.Max == 0 {
-			out.left = 1 << 62
-		}
 	}
 	p.Stdout = out
 	errs := &lastLines{progress: c.Progress}
 	p.Stderr = errs
 	Spawns.Add(1)
-	err := p.Run()
+	err := p.Start()
+	if err == nil {
+		if c.MemoryMax > 0 {
+			// git has not read its input yet, or hardly.
+			if lerr := limitMemory(p.Process.Pid, c.MemoryMax); lerr != nil {
+				cancel()
+				_ = p.Wait()
+				return nil, task.Errorf(task.CodeUnavailable, "source.git", "the memory of git cannot be bounded: %v", lerr)
+			}
+		}
+		err = p.Wait()
+	}
 	switch {
 	case out.over:
-		return nil, task.Errorf(task.CodeLimit, "source.git", "git %s printed more than %d bytes", c.word(), c.Max)
+		return nil, task.Errorf(task.CodeLimit, "source.git", "git %s printed more than %d bytes", c.word(), limit)
 	case out.err != nil:
 		return nil, out.err
 	case err == nil:
