@@ -150,3 +150,9 @@ type Observation struct {
 	Levels task.Vector
 	Seen   map[task.Axis]string
 }
+
+// Fresher is implemented by drivers whose Probe may answer from memory.
+type Fresher interface {
+	// Fresh is Probe that tries everything again.
+	Fresh(ctx context.Context) (Capabilities, error)
+}

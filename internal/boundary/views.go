@@ -5,6 +5,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/source"
@@ -86,7 +87,11 @@ func (m *Manager) Diff(ctx context.Context, ref string, w io.Writer, o door.Diff
 func (m *Manager) Doctor(ctx context.Context) (*task.DoctorReport, error) {
 	rep := &task.DoctorReport{Schema: "caisson.doctor/1", Version: m.cfg.Version, Platform: m.cfg.Platform}
 	for _, d := range m.cfg.Drivers {
-		c, err := d.Probe(ctx)
+		try := d.Probe
+		if f, ok := d.(backend.Fresher); ok {
+			try = f.Fresh // doctor tries, it does not remember
+		}
+		c, err := try(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -83,7 +83,7 @@ func open(ctx context.Context, note func(string)) (*house, error) {
 		Serve:  h.serve, Spawn: h.spawn, Checks: h.checks, Usage: usage,
 		Log: note,
 	}
-	cfg.Drivers = all.Drivers(all.Config{Worker: h.worker})
+	cfg.Drivers = remember(all.Drivers(all.Config{Worker: h.worker}), dirs.State, h.worker)
 	linuxParts(&cfg)
 	h.manager = boundary.New(cfg)
 	return h, nil

@@ -1,0 +1,97 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/linux"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// promiseTime is how long an answer of Probe is believed. It is a promise only:
+// every boundary is measured before its first command.
+const promiseTime = 12 * time.Hour
+
+// remembered is a driver whose Probe is not repeated by every command: trying
+// every layer costs as much as a whole boundary.
+type remembered struct {
+	backend.Driver
+	path   string // of the remembered answer
+	worker func() (string, error)
+}
+
+type promise struct {
+	Key  string               `json:"key"`
+	Time time.Time            `json:"time"`
+	Caps backend.Capabilities `json:"caps"`
+}
+
+func remember(ds []backend.Driver, state string, worker func() (string, error)) []backend.Driver {
+	for i, d := range ds {
+		if d.Name() == linux.Name {
+			ds[i] = &remembered{Driver: d, path: filepath.Join(state, "promise-"+d.Name()+".json"), worker: worker}
+		}
+	}
+	return ds
+}
+
+// Probe implements backend.Driver. Only a usable answer is remembered: who has
+// just mended the machine must not wait.
+func (r *remembered) Probe(ctx context.Context) (backend.Capabilities, error) {
+	key := r.key()
+	if p, ok := r.read(); ok && key != "" && p.Key == key && p.Caps.Usable {
+		if age := time.Since(p.Time); age >= 0 && age < promiseTime {
+			return p.Caps, nil
+		}
+	}
+	return r.Fresh(ctx)
+}
+
+// Fresh implements backend.Fresher.
+func (r *remembered) Fresh(ctx context.Context) (backend.Capabilities, error) {
+	c, err := r.Driver.Probe(ctx)
+	if err != nil || !c.Usable {
+		r.forget()
+		return c, err
+	}
+	if key := r.key(); key != "" {
+		if b, jerr := json.Marshal(promise{key, time.Now().UTC(), c}); jerr == nil {
+			_ = sys.WriteFile(r.path, b, 0o600) // only speed is lost without it
+		}
+	}
+	return c, nil
+}
+
+// Create implements backend.Driver. A layer that was promised and does not hold
+// makes the next command try everything again.
+func (r *remembered) Create(ctx context.Context, s backend.Spec) (backend.Instance, error) {
+	in, err := r.Driver.Create(ctx, s)
+	if task.CodeOf(err) == task.CodeUnavailable {
+		r.forget()
+	}
+	return in, err
+}
+
+func (r *remembered) forget() { _ = os.Remove(r.path) }
+
+func (r *remembered) key() string {
+	w, err := r.worker()
+	if err != nil {
+		return ""
+	}
+	k, err := linux.HostKey(w)
+	if err != nil {
+		return ""
+	}
+	return k
+}
+
+func (r *remembered) read() (p promise, ok bool) {
+	b, err := os.ReadFile(r.path)
+	return p, err == nil && json.Unmarshal(b, &p) == nil
+}
