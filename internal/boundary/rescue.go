@@ -113,6 +113,11 @@ func (m *Manager) bringOut(ctx context.Context, l *live, t inventory.Task, w *ta
 		return err
 	}
 	rep.Rescued = merge(rep.Rescued, append(found, refs...))
+	// Before anything is removed: who finishes this after a crash finds no files
+	// that would tell what was rescued.
+	if err := m.cfg.DB.Update(ctx, l.id, func(v *task.View) { v.Results = rep.Rescued }); err != nil {
+		return err
+	}
 	if l.log == nil {
 		return nil
 	}

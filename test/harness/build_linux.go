@@ -67,12 +67,12 @@ func Bin() string { return bin }
 
 // build makes the product with its worker inside, without touching the tree:
 // other test packages may do the same at this moment.
-func build(out string) error {
+func build(out string, flags ...string) error {
 	root, err := moduleRoot()
 	if err != nil {
 		return err
 	}
-	worker := filepath.Join(filepath.Dir(out), "worker")
+	worker := out + ".worker"
 	if err := goBuild(root, "-ldflags=-s -w", "-o", worker, "./cmd/caisson-worker"); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func build(out string) error {
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		return err
 	}
-	return goBuild(root, "-overlay", list, "-ldflags=-s -w -X "+module+"/internal/workerbin.digest="+hex.EncodeToString(sum[:]), "-o", out, "./cmd/caisson")
+	return goBuild(root, append(flags, "-overlay", list, "-ldflags=-s -w -X "+module+"/internal/workerbin.digest="+hex.EncodeToString(sum[:]), "-o", out, "./cmd/caisson")...)
 }
 
 // GoBuild builds a static program from a folder or file of this module.

@@ -1,0 +1,302 @@
+//go:build linux
+
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/caisson-dev/caisson/test/harness"
+)
+
+func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+
+// long raises counts to what one waits for in a nightly run.
+var long = os.Getenv("CAISSON_TEST_LONG") != ""
+
+func count(short, full int) int {
+	if long {
+		return full
+	}
+	return short
+}
+
+// faulty returns the program built with fault points.
+var faulty = sync.OnceValues(func() (string, error) {
+	out := filepath.Join(filepath.Dir(harness.Bin()), "caisson-faults")
+	return out, harness.Build(out, "faults")
+})
+
+func faultBin(t *testing.T) string {
+	t.Helper()
+	bin, err := faulty()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+// points lists the fault points that the sources register.
+func points(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	call := regexp.MustCompile(`RegisterFaults\(([^)]*)\)`)
+	name := regexp.MustCompile(`"([a-z.-]+)"`)
+	err := filepath.WalkDir("../../internal", func(p string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(p)
+		for _, m := range call.FindAllSubmatch(text, -1) {
+			for _, n := range name.FindAllSubmatch(m[1], -1) {
+				out = append(out, string(n[1]))
+			}
+		}
+		return err
+	})
+	if err != nil || len(out) < 20 {
+		t.Fatalf("fault points: %v, %v", out, err)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// world is one installation with a repository, and a picture of that repository.
+type world struct {
+	*harness.Identity
+	t      *testing.T
+	bin    string
+	repo   string
+	before picture
+}
+
+// newWorld makes a repository with an ignored pattern and remembers it.
+func newWorld(t *testing.T, id *harness.Identity, bin string) *world {
+	t.Helper()
+	w := &world{Identity: id, t: t, bin: bin}
+	w.repo = id.Repo(t, map[string]string{"a.txt": "a\n", "d/b.txt": "b\n", "gone.txt": "gone\n", ".gitignore": "*.ignored\n", "exec.sh": "#!/bin/sh\n"})
+	w.before = takePicture(t, w.repo)
+	return w
+}
+
+// do runs the program with additional environment and returns what it did.
+func (w *world) do(env []string, args ...string) harness.Result {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Limit)
+	defer cancel()
+	cmd := w.Command(ctx, w.repo, w.bin, args...)
+	cmd.Env = append(cmd.Env, env...)
+	r := harness.Run(w.t, cmd)
+	if ctx.Err() != nil {
+		w.t.Fatalf("did not end within %s: %v", harness.Limit, r)
+	}
+	return r
+}
+
+// ok is do that must succeed.
+func (w *world) ok(args ...string) string {
+	w.t.Helper()
+	r := w.do(nil, args...)
+	if r.Exit != 0 {
+		w.t.Fatal(r)
+	}
+	return r.Stdout
+}
+
+// start starts the program without waiting for it.
+func (w *world) start(env []string, args ...string) *exec.Cmd {
+	w.t.Helper()
+	cmd := w.Command(context.Background(), w.repo, w.bin, args...)
+	cmd.Env = append(cmd.Env, env...)
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	return cmd
+}
+
+// view is what these tests read of a task.
+type view struct {
+	ID, Name, State, Problem string
+	Supervisor               *struct{ PID int }
+	Results                  []struct{ Kind, Name, Object string }
+	Resources                []struct{ Kind, Name, State, External string }
+	Retention                *struct {
+		Why   string
+		Until time.Time
+	}
+	Exit *int
+}
+
+// tasks lists every task, closed ones too.
+func (w *world) tasks() []view {
+	w.t.Helper()
+	var l struct{ Tasks []view }
+	w.decode(w.ok("ls", "--all", "--json"), &l)
+	return l.Tasks
+}
+
+func (w *world) show(id string) view {
+	w.t.Helper()
+	var v view
+	w.decode(w.ok("show", "--json", id), &v)
+	return v
+}
+
+func (w *world) decode(text string, to any) {
+	w.t.Helper()
+	if err := json.Unmarshal([]byte(text), to); err != nil {
+		w.t.Fatalf("%v in %s", err, text)
+	}
+}
+
+// events returns the types of a task's evidence.
+func (w *world) events(id string) []string {
+	w.t.Helper()
+	var out []string
+	text, _ := os.ReadFile(w.State + "/tasks/" + id + "/evidence/events.jsonl")
+	for _, l := range strings.Split(string(text), "\n") {
+		var e struct{ Type string }
+		if json.Unmarshal([]byte(l), &e) == nil && e.Type != "" {
+			out = append(out, e.Type)
+		}
+	}
+	return out
+}
+
+// reaped runs reap and returns the report.
+type reapReport struct {
+	Actions []struct{ Task, Action, Result string }
+	Orphans []struct{ Kind, Name, External string }
+}
+
+func (w *world) reap() reapReport {
+	w.t.Helper()
+	var r reapReport
+	w.decode(w.ok("reap", "--json"), &r)
+	return r
+}
+
+// git runs git in the user's repository.
+func (w *world) git(args ...string) string { w.t.Helper(); return w.Git(w.t, w.repo, args...) }
+
+// has returns a file of a ref of the task, and whether it is there.
+func (w *world) has(id, ref, path string) (string, bool) {
+	w.t.Helper()
+	cmd := w.Command(context.Background(), w.repo, "git", "cat-file", "blob", "refs/caisson/"+id+"/"+ref+":"+path)
+	out, err := cmd.Output()
+	return string(out), err == nil
+}
+
+// clean closes what is kept and compares the host with what may be left.
+func (w *world) clean() {
+	w.t.Helper()
+	for _, v := range w.tasks() {
+		if v.State == "closed" {
+			continue
+		}
+		if r := w.do(nil, "close", "--discard", v.ID); r.Exit != 0 {
+			w.t.Errorf("close %s (%s, %s): %v", v.ID, v.State, v.Problem, r)
+		}
+	}
+	if r := w.reap(); len(r.Actions)+len(r.Orphans) > 0 {
+		w.t.Errorf("a last reap finds %+v", r)
+	}
+	w.nothingLeft()
+}
+
+// expected is what an installation whose tasks have all ended consists of.
+var expected = regexp.MustCompile(`^(state\.db(-wal|-shm)?|migrate\.lock|supervisor\.log|bin|bin/worker-[0-9a-f]{64}|tasks|tasks/t[a-z2-7]{10}|` +
+	`tasks/t[a-z2-7]{10}/(lock|task\.json|work\.bundle|evidence|evidence/(events\.jsonl|lock)))$`)
+
+// nothingLeft compares host, state and repository with what they were.
+func (w *world) nothingLeft() {
+	w.t.Helper()
+	for _, l := range settled(w.Left) {
+		w.t.Error("left on the host: " + l)
+	}
+	_ = filepath.WalkDir(w.State, func(p string, d os.DirEntry, err error) error {
+		if rel, _ := filepath.Rel(w.State, p); err != nil || rel != "." && !expected.MatchString(rel) {
+			w.t.Errorf("left in the state folder: %s (%v)", rel, err)
+		}
+		return nil
+	})
+	for _, d := range w.before.changed(takePicture(w.t, w.repo)) {
+		w.t.Error("the user's repository: " + d)
+	}
+}
+
+// settled gives the kernel a moment to bury what was killed.
+func settled(look func() []string) []string {
+	var l []string
+	for range 100 {
+		if l = look(); len(l) == 0 {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return l
+}
+
+// eventually waits until f is true.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(harness.Limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if f() {
+			return
+		}
+	}
+	t.Fatal("never happened: " + what)
+}
+
+// alive reports whether a process runs (a zombie does not).
+func alive(pid int) bool {
+	b, err := os.ReadFile("/proc/" + itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return rest != "" && rest[0] != 'Z' && rest[0] != 'X'
+}
+
+// workers returns the pids of the boundary's pid 1 of this installation's tasks.
+func (w *world) workers() []int { return children(w.Dir, "caisson-worker\x00init") }
+
+// children finds processes by a part of their command line whose parent's
+// environment names this installation.
+func children(dir, part string) []int {
+	var out []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		line, _ := os.ReadFile(d + "/cmdline")
+		if !strings.Contains(string(line), part) {
+			continue
+		}
+		stat, _ := os.ReadFile(d + "/stat")
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		f := strings.Fields(rest)
+		if len(f) < 2 {
+			continue
+		}
+		env, _ := os.ReadFile("/proc/" + f[1] + "/environ")
+		if strings.Contains(string(env), "CAISSON_STATE_DIR="+dir+"/") {
+			out = append(out, atoi(filepath.Base(d)))
+		}
+	}
+	return out
+}
+
+// killedBySignal reports whether a finished command died of SIGKILL.
+func killed(cmd *exec.Cmd) bool {
+	ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL
+}
