@@ -74,9 +74,8 @@ func report(b *testing.B, took []time.Duration) {
 // memory says what W and I use, as the kernel shares it out.
 func memory(bx *box) string {
 	pid := bx.cmd.Process.Pid
-	kid, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	var out []string
-	for _, p := range []string{fmt.Sprint(pid), strings.TrimSpace(string(kid))} {
+	for _, p := range []string{fmt.Sprint(pid), fmt.Sprint(bx.space())} {
 		roll, _ := os.ReadFile("/proc/" + p + "/smaps_rollup")
 		for line := range strings.Lines(string(roll)) {
 			f := strings.Fields(line)

@@ -8,10 +8,12 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -320,4 +322,17 @@ func devNull(t testing.TB) []*os.File {
 		fs = append(fs, f)
 	}
 	return fs
+}
+
+// space returns I's pid; it is W's only child, of any of its threads.
+func (b *box) space() int {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", b.cmd.Process.Pid))
+	for _, l := range lists {
+		kids, _ := os.ReadFile(l)
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(kids))); err == nil {
+			return pid
+		}
+	}
+	b.t.Fatal("the tool space is not there")
+	return 0
 }

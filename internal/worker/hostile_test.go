@@ -283,11 +283,7 @@ func TestCloseEndsEverything(t *testing.T) {
 // The tool space's end is the boundary's end.
 func TestSpaceDeathPoisons(t *testing.T) {
 	b := start(t)
-	kids, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", b.cmd.Process.Pid, b.cmd.Process.Pid))
-	pid, perr := strconv.Atoi(strings.TrimSpace(string(kids)))
-	if err != nil || perr != nil {
-		t.Fatal(err, perr)
-	}
+	pid := b.space()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
