@@ -1,3 +1,9 @@
+// The runtime would otherwise keep a descriptor of the cgroup's CPU limit open,
+// where only the channel may be when this program plays the worker.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command caisson gives every agent task its own execution boundary.
 //
 // Its limit: it joins the command line with the engine and nothing more.
@@ -10,9 +16,13 @@ import (
 	"github.com/caisson-dev/caisson/internal/door/cli"
 	"github.com/caisson-dev/caisson/internal/version"
 	"github.com/caisson-dev/caisson/internal/wire"
+	"github.com/caisson-dev/caisson/internal/workerprog"
 )
 
 func main() {
+	if os.Args[0] == workerprog.Arg0 {
+		os.Exit(workerprog.Main(os.Args))
+	}
 	if len(os.Args) == 2 && os.Args[1] == wire.SuperviseArg {
 		os.Exit(wire.Supervise())
 	}

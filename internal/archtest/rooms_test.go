@@ -56,7 +56,8 @@ var rooms = []room{
 
 	{dir: "internal/wire", free: true, users: []string{"cmd/caisson", ".", "test"}},
 	{dir: "cmd/caisson", free: true, users: []string{}},
-	{dir: "cmd/caisson-worker", may: workerParts, users: []string{}},
+	{dir: "internal/workerprog", may: workerParts, users: []string{"cmd/caisson", "cmd/caisson-worker", "internal/wire"}},
+	{dir: "cmd/caisson-worker", may: append([]string{"internal/workerprog"}, workerParts...), users: []string{}},
 	{dir: ".", may: []string{"internal/wire", "internal/task", "internal/door/..."}},
 	{dir: "internal/archtest", users: []string{}},
 	{dir: "bench", users: []string{}},
@@ -73,7 +74,7 @@ var (
 
 // workerParts is all of ours that may be linked, also indirectly, into the
 // program that stands inside a boundary.
-var workerParts = []string{"internal/worker/inside/...", "internal/worker/frame/...", "internal/probe/...", "internal/sys/...", "internal/task", "internal/backend/linux/stage/..."}
+var workerParts = []string{"internal/worker/inside/...", "internal/worker/frame/...", "internal/probe/...", "internal/sys/...", "internal/task", "internal/backend/linux/stage/...", "internal/workerprog"}
 
 // workerModules is all of others' that may be linked into it.
 var workerModules = []string{"golang.org/x/sys"}

@@ -59,9 +59,14 @@ func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv
 	}
 	promised, how := m.promises(d)
 	if !d.caps.Usable {
+		// What the host keeps by itself stays; the rest is nothing.
 		promised, how = task.Vector{}, map[task.Axis]string{}
+		kept := hostLevels(d.repo.Ref, d.grants)
 		for _, a := range task.Axes {
 			how[a] = d.caps.Why
+			if h, ok := kept[a]; ok {
+				promised[a], how[a] = h.level, h.why
+			}
 		}
 	}
 	ways := map[task.Axis][]string{}

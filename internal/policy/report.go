@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -121,7 +122,15 @@ func Render(r *Report) string {
 	if r.Platform != "" {
 		fmt.Fprintf(&b, " on %s", line(r.Platform))
 	}
+	same := common(r.Missing)
+	if same.WhyLower != "" || same.WhyRequired != "" || len(same.Options) > 0 {
+		b.WriteString("\nfor every layer below:\n")
+		item(&b, "why", same.WhyRequired)
+		item(&b, "but", same.WhyLower)
+		list(&b, "way out", same.Options)
+	}
 	for _, m := range r.Missing {
+		m = without(m, same)
 		fmt.Fprintf(&b, "\n%s %s: %s %d, has %d\n", m.Axis, m.Axis.Title(), verb, m.Required, m.Effective)
 		item(&b, "why", m.WhyRequired)
 		item(&b, "but", m.WhyLower)
@@ -139,6 +148,37 @@ func Render(r *Report) string {
 		}
 	}
 	return strings.TrimRight(b.String(), "\n")
+}
+
+// common returns what all of several gaps have in common, so that it is said
+// once: a backend that is not usable at all has one reason, not ten.
+func common(ms []task.Missing) task.Missing {
+	if len(ms) < 3 {
+		return task.Missing{}
+	}
+	same := task.Missing{WhyRequired: ms[0].WhyRequired, WhyLower: ms[0].WhyLower, Options: ms[0].Options}
+	for _, m := range ms[1:] {
+		if m.WhyRequired != same.WhyRequired {
+			same.WhyRequired = ""
+		}
+		if m.WhyLower != same.WhyLower {
+			same.WhyLower = ""
+		}
+		same.Options = slices.DeleteFunc(slices.Clone(same.Options), func(o string) bool { return !slices.Contains(m.Options, o) })
+	}
+	return same
+}
+
+// without leaves out of m what was said for all.
+func without(m, same task.Missing) task.Missing {
+	if m.WhyRequired == same.WhyRequired {
+		m.WhyRequired = ""
+	}
+	if m.WhyLower == same.WhyLower {
+		m.WhyLower = ""
+	}
+	m.Options = slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return slices.Contains(same.Options, o) })
+	return m
 }
 
 func item(b *strings.Builder, label, text string) {

@@ -6,6 +6,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/version"
 	"github.com/caisson-dev/caisson/internal/workerbin"
+	"github.com/caisson-dev/caisson/internal/workerprog"
 )
 
 // house is one opened installation.
@@ -107,12 +109,17 @@ func identity(dirs sys.Dirs) task.Identity {
 
 func ensureWorker(dir string) (string, error) {
 	path, err := workerbin.Ensure(dir)
-	if err != nil {
-		e := task.Errorf(task.CodeUnavailable, "wire.worker", "the worker program cannot be put in place: %w", err)
-		if !workerbin.Present() {
-			return "", e.WithHint("this build carries none: build with `make build`")
+	if errors.Is(err, workerbin.ErrAbsent) {
+		// Built without the small worker (go install): this program has its roles.
+		if !workerprog.Able {
+			return "", task.Errorf(task.CodeUnavailable, "wire.worker", "this program carries no worker and, linked with C, cannot be one itself").
+				WithHint("build it with `make build`, or with CGO_ENABLED=0")
 		}
-		return "", e.WithHint("the folder %s must be writable and allow programs to run", dir)
+		return os.Executable()
+	}
+	if err != nil {
+		return "", task.Errorf(task.CodeUnavailable, "wire.worker", "the worker program cannot be put in place: %w", err).
+			WithHint("the folder %s must be writable and allow programs to run", dir)
 	}
 	return path, nil
 }
