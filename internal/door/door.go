@@ -89,4 +89,7 @@ type Event struct {
 	Actor map[string]any `json:"actor"`
 	Body  map[string]any `json:"body"`
 	Prev  string         `json:"prev"`
+	// Line is the event as it stands in the log, without the line feed: what the
+	// hash chain covers. Empty where it is not at hand.
+	Line []byte `json:"-"`
 }

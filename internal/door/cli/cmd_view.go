@@ -85,7 +85,13 @@ the task ends.`,
 				if a.json {
 					enc := json.NewEncoder(w)
 					enc.SetEscapeHTML(false)
-					emit = func(e door.Event) error { return enc.Encode(e) }
+					emit = func(e door.Event) error {
+						if len(e.Line) == 0 {
+							return enc.Encode(e)
+						}
+						_, err := w.Write(append(e.Line, '\n'))
+						return err
+					}
 				}
 				_, err := do[*door.None](a, cmd, "", "log", &door.LogIn{Task: args[0], Follow: follow}, func(c *door.Call) { c.Emit = emit })
 				return err
