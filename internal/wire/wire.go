@@ -115,7 +115,14 @@ func ensureWorker(dir string) (string, error) {
 			return "", task.Errorf(task.CodeUnavailable, "wire.worker", "this program carries no worker and, linked with C, cannot be one itself").
 				WithHint("build it with `make build`, or with CGO_ENABLED=0")
 		}
-		return os.Executable()
+		exe, err := os.Executable()
+		if err != nil {
+			return "", task.Errorf(task.CodeInternal, "wire.worker", "the own program cannot be found: %w", err)
+		}
+		path, err = workerbin.EnsureCopy(dir, exe)
+		if err == nil {
+			return path, nil
+		}
 	}
 	if err != nil {
 		return "", task.Errorf(task.CodeUnavailable, "wire.worker", "the worker program cannot be put in place: %w", err).

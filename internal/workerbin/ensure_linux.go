@@ -1,12 +1,15 @@
 package workerbin
 
 import (
-	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -14,26 +17,52 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-// fileMode lets everybody execute and only the owner read. Execute for others
-// because the worker runs under another kernel id when caisson runs as root;
-// not readable because the kernel then makes the process non-dumpable.
-const fileMode = 0o511
+// fileMode lets everybody execute and nobody read, not even the owner: the
+// kernel then makes a process non-dumpable from its first instruction. With a
+// readable file there is a moment, between the exec of a guardian and its own
+// PR_SET_DUMPABLE, in which a tool of the same kernel id could open its memory.
+// Execute for others, because the worker has another kernel id when caisson
+// runs as root.
+const fileMode = 0o111
 
 // Ensure puts the embedded worker at dir/worker-<sha256> and returns that
 // path. dir is made (0700) when absent and must belong to the effective user
 // and be writable by nobody else. A file that is already there is used only
-// when its owner, mode, link count and every byte are right, otherwise it is
-// replaced. Any number of processes may call it at once. It returns ErrAbsent
-// when there is nothing to put there.
+// when it is the very file that was written and checked: owner, mode, link
+// count, size, inode and change time are those on record beside it (nobody can
+// read it, so its bytes are not compared again, and a change time cannot be set
+// back). Otherwise it is replaced. Any number of processes may call it at once.
+// It returns ErrAbsent when there is nothing to put there.
 func Ensure(dir string) (string, error) {
 	im := open()
 	if im == nil {
 		return "", ErrAbsent
 	}
-	return ensure(dir, im, SHA256())
+	return ensure(dir, "worker-"+SHA256(), im)
 }
 
-func ensure(dir string, im *image, sum string) (string, error) {
+// EnsureCopy does the same with a copy of the program at path, for a build that
+// carries no worker and plays it itself.
+func EnsureCopy(dir, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(identity(&st)))
+	return ensure(dir, "self-"+hex.EncodeToString(sum[:16]), &image{ReaderAt: f, size: st.Size})
+}
+
+// identity names one state of one file: any write, chmod or link changes it.
+func identity(st *unix.Stat_t) string {
+	return fmt.Sprintf("%d %d %d %d.%09d\n", st.Dev, st.Ino, st.Size, st.Ctim.Sec, st.Ctim.Nsec)
+}
+
+func ensure(dir, name string, im *image) (string, error) {
 	const op = "workerbin.ensure"
 	fail := func(what string, err error) (string, error) {
 		return "", task.Errorf(task.CodeStateStore, op, "%s in %s: %w", what, dir, err).
@@ -56,7 +85,6 @@ func ensure(dir string, im *image, sum string) (string, error) {
 		return "", task.Errorf(task.CodeUnsafePath, op, "%s belongs to uid %d with mode %04o: another user could replace the worker", dir, st.Uid, st.Mode&0o7777).
 			WithHint("make it yours alone: chmod 700, chown, or set CAISSON_STATE_DIR")
 	}
-	name := "worker-" + sum
 	path := filepath.Join(dir, name)
 	if same(dfd, name, im) {
 		return path, nil
@@ -68,7 +96,11 @@ func ensure(dir string, im *image, sum string) (string, error) {
 	if same(dfd, name, im) {
 		return path, nil
 	}
-	if err := write(dfd, name, im); err != nil {
+	err = write(dfd, name, im, fileMode)
+	if err == nil {
+		err = note(dfd, name)
+	}
+	if err != nil {
 		return fail("write the worker", err)
 	}
 	if err := d.Sync(); err != nil {
@@ -88,41 +120,53 @@ func flock(fd int) error {
 	}
 }
 
-// same reports whether name in dfd is exactly our worker.
+// same reports whether name in dfd is exactly the file that was put there.
 func same(dfd int, name string, im *image) bool {
-	// O_NONBLOCK: a FIFO of that name must not hold us.
-	fd, err := unix.Openat(dfd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(dfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
+	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil ||
 		st.Mode != unix.S_IFREG|fileMode || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || st.Size != im.size {
 		return false
 	}
-	const chunk = 256 << 10
-	have, want := make([]byte, chunk), make([]byte, chunk)
-	for off := int64(0); off < im.size; off += chunk {
-		n := int(min(chunk, im.size-off))
-		if _, err := io.ReadFull(f, have[:n]); err != nil {
-			return false
-		}
-		if _, err := im.ReadAt(want[:n], off); err != nil && err != io.EOF {
-			return false
-		}
-		if !bytes.Equal(have[:n], want[:n]) {
-			return false
-		}
+	return record(dfd, name) == identity(&st)
+}
+
+// record reads what was noted about name when it was written.
+func record(dfd int, name string) string {
+	// O_NONBLOCK: a FIFO of that name must not hold us.
+	fd, err := unix.Openat(dfd, name+".ok", unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
 	}
-	return true
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode != unix.S_IFREG|0o600 || int(st.Uid) != os.Geteuid() {
+		return ""
+	}
+	b := make([]byte, 128)
+	n, _ := io.ReadFull(f, b)
+	return string(b[:n])
+}
+
+// note writes the record of name, after its last change.
+func note(dfd int, name string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	text := identity(&st)
+	return write(dfd, name+".ok", &image{ReaderAt: strings.NewReader(text), size: int64(len(text))}, 0o600)
 }
 
 // write makes name in dfd from im by way of a file that is renamed. The
 // caller holds the folder's lock, so one fixed name serves and a crash leaves
 // at most that one file, which the next call takes away.
-func write(dfd int, name string, im *image) error {
+func write(dfd int, name string, im *image, mode uint32) error {
 	tmp := name + ".new"
 	if err := unix.Unlinkat(dfd, tmp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -130,7 +174,7 @@ func write(dfd int, name string, im *image) error {
 	// A fork in another goroutine would inherit the descriptor that writes and
 	// make exec of the finished file fail with ETXTBSY for a moment.
 	syscall.ForkLock.RLock()
-	err := fill(dfd, tmp, im)
+	err := fill(dfd, tmp, im, mode)
 	syscall.ForkLock.RUnlock()
 	if err == nil {
 		err = unix.Renameat(dfd, tmp, dfd, name)
@@ -141,7 +185,7 @@ func write(dfd int, name string, im *image) error {
 	return err
 }
 
-func fill(dfd int, name string, im *image) error {
+func fill(dfd int, name string, im *image, mode uint32) error {
 	fd, err := unix.Openat(dfd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
@@ -149,7 +193,7 @@ func fill(dfd int, name string, im *image) error {
 	f := os.NewFile(uintptr(fd), name)
 	_, err = io.Copy(f, io.NewSectionReader(im, 0, im.size))
 	if err == nil {
-		err = unix.Fchmod(fd, fileMode)
+		err = unix.Fchmod(fd, mode)
 	}
 	if err == nil {
 		err = f.Sync()

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	// A child of TestTwentyProcesses.
 	if len(os.Args) > 2 && os.Args[1] == "ensure-child" {
 		im := imageIn(fstest.MapFS{"bin/caisson-worker": {Data: bytes.Repeat([]byte("child"), 200_000)}})
-		p, err := ensure(os.Args[2], im, im.sha256())
+		p, err := ensure(os.Args[2], "worker-"+im.sha256(), im)
 		if err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")
 			os.Exit(1)
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 
 func TestEnsureWritesAndReuses(t *testing.T) {
 	dir, im := filepath.Join(t.TempDir(), "state", "bin"), fixture(t)
-	p, err := ensure(dir, im, im.sha256())
+	p, err := ensure(dir, "worker-"+im.sha256(), im)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,10 +54,13 @@ func TestEnsureWritesAndReuses(t *testing.T) {
 	if err != nil || st.Mode() != fileMode {
 		t.Fatalf("%v, mode %v, want %v", err, st.Mode(), fs.FileMode(fileMode))
 	}
-	if out, err := exec.Command(p).Output(); err != nil || string(out) != "worker\n" {
-		t.Fatalf("running it: %q, %v", out, err)
+	if os.Geteuid() != 0 { // root reads everything
+		if f, err := os.Open(p); err == nil {
+			f.Close()
+			t.Error("its owner can read it: the kernel would let a process of the same user look into it")
+		}
 	}
-	again, err := ensure(dir, im, im.sha256())
+	again, err := ensure(dir, "worker-"+im.sha256(), im)
 	st2, _ := os.Lstat(again)
 	if err != nil || !os.SameFile(st, st2) {
 		t.Errorf("a good file was replaced (%v)", err)
@@ -89,25 +92,31 @@ func TestEnsureRepairs(t *testing.T) {
 		"symlink":          func(p string) error { return errors.Join(os.Remove(p), os.Symlink(decoy, p)) },
 		"dangling symlink": func(p string) error { return errors.Join(os.Remove(p), os.Symlink(decoy+"-none", p)) },
 		"fifo":             func(p string) error { return errors.Join(os.Remove(p), syscall.Mkfifo(p, 0o511)) },
+		"record changed":   func(p string) error { return os.WriteFile(p+".ok", []byte("1 2 3 4.5\n"), 0o600) },
+		"record is a fifo": func(p string) error { return errors.Join(os.Remove(p+".ok"), syscall.Mkfifo(p+".ok", 0o600)) },
+		"record is a link": func(p string) error { return errors.Join(os.Remove(p+".ok"), os.Symlink(decoy, p+".ok")) },
+		"bytes kept, read": func(p string) error { return errors.Join(os.Chmod(p, 0o400), os.Chmod(p, fileMode)) },
 		"second link":      func(p string) error { return os.Link(p, p+"-other") },
 		"crash left .new":  func(p string) error { return errors.Join(os.WriteFile(p+".new", bad, 0o600), os.Remove(p)) },
 		".new is a link":   func(p string) error { return errors.Join(os.Symlink(decoy, p+".new"), os.Remove(p)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "bin")
-			p, err := ensure(dir, im, im.sha256())
+			p, err := ensure(dir, "worker-"+im.sha256(), im)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := spoil(p); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := ensure(dir, im, im.sha256()); err != nil {
+			if _, err := ensure(dir, "worker-"+im.sha256(), im); err != nil {
 				t.Fatal(err)
 			}
 			st, err := os.Lstat(p)
+			merr := st.Mode()
+			_ = os.Chmod(p, 0o400)
 			got, rerr := os.ReadFile(p)
-			if err != nil || rerr != nil || st.Mode() != fileMode || !bytes.Equal(got, good) {
+			if err != nil || merr != fileMode || rerr != nil || !bytes.Equal(got, good) {
 				t.Errorf("not repaired: %v %v mode %v, %d bytes", err, rerr, st.Mode(), len(got))
 			}
 			if b, _ := os.ReadFile(decoy); string(b) != "theirs" {
@@ -128,14 +137,14 @@ func TestEnsureRefusesFolder(t *testing.T) {
 	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ensure(open, im, im.sha256()); task.CodeOf(err) != task.CodeUnsafePath {
+	if _, err := ensure(open, "worker-"+im.sha256(), im); task.CodeOf(err) != task.CodeUnsafePath {
 		t.Errorf("a folder everybody may write: %v", err)
 	}
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(t.TempDir(), link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ensure(link, im, im.sha256()); task.CodeOf(err) != task.CodeStateStore {
+	if _, err := ensure(link, "worker-"+im.sha256(), im); task.CodeOf(err) != task.CodeStateStore {
 		t.Errorf("a symlink as folder: %v", err)
 	}
 	if os.Geteuid() == 0 {
@@ -143,7 +152,7 @@ func TestEnsureRefusesFolder(t *testing.T) {
 		if err := errors.Join(os.Mkdir(foreign, 0o700), os.Chown(foreign, 65534, 65534)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ensure(foreign, im, im.sha256()); task.CodeOf(err) != task.CodeUnsafePath {
+		if _, err := ensure(foreign, "worker-"+im.sha256(), im); task.CodeOf(err) != task.CodeUnsafePath {
 			t.Errorf("another user's folder: %v", err)
 		}
 	}
@@ -173,8 +182,8 @@ func TestTwentyProcesses(t *testing.T) {
 		}
 	}
 	ents, _ := os.ReadDir(dir)
-	if len(ents) != 1 {
-		t.Errorf("%d files, want the worker alone: %v", len(ents), ents)
+	if len(ents) != 2 {
+		t.Errorf("%d files, want the worker and its record: %v", len(ents), ents)
 	}
 }
 

@@ -7,6 +7,6 @@ const Name = "linux"
 type Config struct {
 	// Worker returns the path of the static worker program for trials; it is
 	// asked only when one is made. The file must be executable by everybody
-	// (mode 0555 or 0511): as root it runs as another id.
+	// (mode 0111): as root it runs as another id.
 	Worker func() (string, error)
 }

@@ -193,7 +193,7 @@ func openWorker(path string) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o001 == 0 {
 		unix.Close(fd)
-		return nil, task.Errorf(task.CodeUnavailable, op, "the worker program %s is not a file that everybody may execute", path).WithHint("its mode must be 0555")
+		return nil, task.Errorf(task.CodeUnavailable, op, "the worker program %s is not a file that everybody may execute", path).WithHint("its mode must be 0111")
 	}
 	if fd < 5 { // low numbers are moved about while W is started
 		high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 5)

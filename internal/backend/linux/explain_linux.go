@@ -53,7 +53,7 @@ func explainStart(err error) (why, fix string) {
 	case errors.Is(err, unix.EPERM):
 		return "the kernel refuses new user namespaces to this process (a security module, a chroot, or a namespace that maps too few ids): " + err.Error(), doctor
 	case errors.Is(err, unix.EACCES):
-		return "the worker program cannot be executed: " + err.Error(), "its file system must not be mounted noexec, and its mode must be 0555"
+		return "the worker program cannot be executed: " + err.Error(), "its file system must not be mounted noexec, and its mode must be 0111"
 	case errors.Is(err, unix.EINVAL):
 		return "the kernel lacks one of the namespaces user, mount, pid, ipc, uts, net, cgroup: " + err.Error(), doctor
 	}

@@ -50,7 +50,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build the worker: %v\n%s", err, out)
 		return 1
 	}
-	if err := os.Chmod(workerPath, 0o511); err != nil {
+	if err := os.Chmod(workerPath, 0o111); err != nil {
 		panic(err)
 	}
 	return m.Run()
