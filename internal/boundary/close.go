@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/probe"
 	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -81,8 +82,13 @@ func (m *Manager) takeOver(ctx context.Context, t inventory.Task, o door.CloseOp
 			return nil, closedReport(t), nil
 		case s == task.Ready || s == task.Paused:
 			rep, err := m.cfg.Remote(t.ID()).Close(ctx, o)
-			if task.CodeOf(err) != task.CodeState {
+			// No answer, or none any more: it is at its end. Closing again is
+			// no repetition.
+			if c := task.CodeOf(err); c != task.CodeState && c != task.CodeOutcomeUnknown {
 				return nil, rep, err
+			}
+			if ctx.Err() != nil {
+				return nil, nil, err
 			}
 			if refused.IsZero() {
 				refused = time.Now()
@@ -237,8 +243,10 @@ func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) e
 		return err
 	}
 	var mine []backend.Resource
+	tokens := map[string]bool{}
 	for _, r := range rs {
 		if r.Provider == d.Name() && r.State != task.Gone {
+			tokens[r.Token] = true
 			mine = append(mine, backend.Resource{Kind: r.Kind, Name: r.Name, Token: r.Token, External: r.External})
 		}
 	}
@@ -254,6 +262,9 @@ func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) e
 	var cause error
 	if inst != nil {
 		cause = inst.Destroy(ctx)
+	}
+	for token := range tokens {
+		cause = errors.Join(cause, probe.Unplant(m.cfg.RuntimeDir, plantToken(token)))
 	}
 	state := task.Gone
 	if cause != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/probe"
 	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -240,8 +241,9 @@ func (m *Manager) strangers(ctx context.Context) ([]task.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := map[string]bool{}
+	known, planted := map[string]bool{}, map[string]bool{}
 	for _, r := range rs {
+		planted[plantToken(r.Token)] = true
 		known[r.Kind+"\x00"+r.Name] = true
 	}
 	ts, err := m.cfg.DB.List(ctx, true)
@@ -267,7 +269,11 @@ func (m *Manager) strangers(ctx context.Context) ([]task.Resource, error) {
 		}
 	}
 	for _, e := range sockets {
-		if strings.HasSuffix(e.Name(), ".sock") && !known[kindSocket+"\x00"+e.Name()] {
+		if token, ok := probe.PlantToken(e.Name()); ok {
+			if !planted[token] {
+				out = append(out, task.Resource{Kind: "sentinel", Name: filepath.Join(m.cfg.RuntimeDir, e.Name())})
+			}
+		} else if strings.HasSuffix(e.Name(), ".sock") && !known[kindSocket+"\x00"+e.Name()] {
 			out = append(out, task.Resource{Kind: kindSocket, Name: filepath.Join(m.cfg.RuntimeDir, e.Name())})
 		}
 	}

@@ -86,45 +86,51 @@ func (m *Manager) bringOut(ctx context.Context, l *live, t inventory.Task, w *ta
 	if err := sys.Fault("rescue.found"); err != nil {
 		return err
 	}
-	var found []task.ResultRef
-	needs, err := source.NeedsBundle(ctx, l.ws)
-	if err != nil {
-		return err
-	}
-	if needs {
-		refs, err := m.bundle(ctx, l, t)
-		if err != nil {
-			return err
-		}
-		found = append(found, refs...)
-	}
-	snap, err := source.MakeSnapshot(ctx, l.ws)
-	if err != nil {
-		return err
-	}
-	if err := sys.Fault("rescue.snapshot"); err != nil {
-		return err
-	}
-	refs, err := source.PublishSnapshot(ctx, l.ws, snap)
-	if err != nil {
-		return err
-	}
-	if err := sys.Fault("rescue.published"); err != nil {
-		return err
-	}
-	rep.Rescued = merge(rep.Rescued, append(found, refs...))
+	refs, ferr := m.bringFiles(ctx, l)
+	// Commits come by way of the task's own repository, which it may have
+	// ruined; its files do not depend on that.
+	more, cerr := m.bringCommits(ctx, l, t)
+	rep.Rescued = merge(rep.Rescued, append(more, refs...))
 	// Before anything is removed: who finishes this after a crash finds no files
 	// that would tell what was rescued.
 	if err := m.cfg.DB.Update(ctx, l.id, func(v *task.View) { v.Results = rep.Rescued }); err != nil {
 		return err
 	}
+	if err := errors.Join(cerr, ferr); err != nil {
+		return err
+	}
 	if l.log == nil {
 		return nil
 	}
-	if _, err = l.log.Append(ctx, evidence.RescueDone, self, map[string]any{"results": rep.Rescued}); err != nil {
+	if _, err := l.log.Append(ctx, evidence.RescueDone, self, map[string]any{"results": rep.Rescued}); err != nil {
 		return err
 	}
 	return sys.Fault("rescue.recorded")
+}
+
+// bringFiles publishes the task's files, committed or not.
+func (m *Manager) bringFiles(ctx context.Context, l *live) ([]task.ResultRef, error) {
+	snap, err := source.MakeSnapshot(ctx, l.ws)
+	if err != nil {
+		return nil, err
+	}
+	if err := sys.Fault("rescue.snapshot"); err != nil {
+		return nil, err
+	}
+	refs, err := source.PublishSnapshot(ctx, l.ws, snap)
+	if err != nil {
+		return nil, err
+	}
+	return refs, sys.Fault("rescue.published")
+}
+
+// bringCommits publishes what the task's refs lead to.
+func (m *Manager) bringCommits(ctx context.Context, l *live, t inventory.Task) ([]task.ResultRef, error) {
+	needs, err := source.NeedsBundle(ctx, l.ws)
+	if err != nil || !needs {
+		return nil, err
+	}
+	return m.bundle(ctx, l, t)
 }
 
 // merge adds results, replacing those of the same name.

@@ -63,6 +63,12 @@ func (m *Manager) connect(ctx context.Context, inst backend.Instance, poison fun
 	return worker.Start(ctx, conn, worker.Options{WorkerPID: obs.WorkerPID, OnPoison: poison})
 }
 
+var _ = sys.RegisterFaults("probe.planted")
+
+// plantToken is the part of a boundary's token that names its sentinels: the
+// boundary's record is theirs too.
+func plantToken(token string) string { return token[:12] }
+
 // probe measures a boundary from inside and outside.
 func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host map[task.Axis]vouched) (task.Vector, map[task.Axis]string, []task.Finding, []byte, error) {
 	fail := func(err error) (task.Vector, map[task.Axis]string, []task.Finding, []byte, error) {
@@ -71,11 +77,14 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 	}
 	ctx, done := context.WithTimeout(ctx, startTime)
 	defer done()
-	plants, err := probe.Plant(m.cfg.RuntimeDir, s.Token[:12])
+	plants, err := probe.Plant(m.cfg.RuntimeDir, plantToken(s.Token))
 	if err != nil {
 		return fail(err)
 	}
 	defer plants.Close()
+	if err := sys.Fault("probe.planted"); err != nil {
+		return fail(err)
+	}
 	spec := m.probeSpec(s)
 	plants.Apply(&spec)
 	data, err := spec.Encode()

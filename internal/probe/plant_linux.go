@@ -30,7 +30,7 @@ type plantFD struct {
 // Plant makes the sentinels; file and socket in dir, which must exist. The
 // token makes their names unique. The caller closes them.
 func Plant(dir, token string) (*Plants, error) {
-	p := &Plants{File: filepath.Join(dir, "sentinel-"+token), Socket: filepath.Join(dir, "s-"+token+".sock"), Abstract: "caisson-sentinel-" + token}
+	p := &Plants{File: filepath.Join(dir, sentinelFile(token)), Socket: filepath.Join(dir, sentinelSocket(token)), Abstract: "caisson-sentinel-" + token}
 	if err := p.plant(); err != nil {
 		_ = p.Close()
 		return nil, task.Errorf(task.CodeUnavailable, "probe.plant", "sentinels for the probe could not be made: %v", err)

@@ -230,6 +230,16 @@ func (w *world) checkWork(target string, v view) {
 	}
 }
 
+// unowned reports whether no process holds the task's lock.
+func (w *world) unowned(id string) bool {
+	f, err := os.Open(w.State + "/tasks/" + id + "/lock")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}
+
 func exists(p string) bool {
 	_, err := os.Lstat(p)
 	return err == nil
@@ -297,7 +307,7 @@ func TestKilledAtRandom(t *testing.T) {
 		begun := time.Now()
 		w.ok("run", "--keep", "never", "--", "sh", "-c", job)
 		whole := time.Since(begun)
-		w.clean()
+		w.settle("the control", 0)
 		for i := range count(8, 100) {
 			cmd := w.start(nil, "run", "--", "sh", "-c", job)
 			time.Sleep(time.Duration(rand.Int64N(int64(whole))))
@@ -331,7 +341,7 @@ func TestSupervisorKilled(t *testing.T) {
 			if err := syscall.Kill(v.Supervisor.PID, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "it is dead", func() bool { return !alive(v.Supervisor.PID) })
+			eventually(t, "it is dead", func() bool { return w.unowned(v.ID) })
 			if running != nil {
 				if err := running.Wait(); err == nil || running.ProcessState.ExitCode() != 125 {
 					t.Errorf("the caller of a command that was lost: %v", err)

@@ -19,7 +19,12 @@ import (
 	"github.com/caisson-dev/caisson/test/harness"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+func TestMain(m *testing.M) {
+	if sock := os.Getenv("CAISSON_TEST_PING"); sock != "" {
+		os.Exit(ping(sock))
+	}
+	os.Exit(harness.Main(m))
+}
 
 // long raises counts to what one waits for in a nightly run.
 var long = os.Getenv("CAISSON_TEST_LONG") != ""
@@ -215,7 +220,7 @@ func (w *world) clean() {
 }
 
 // expected is what an installation whose tasks have all ended consists of.
-var expected = regexp.MustCompile(`^(state\.db(-wal|-shm)?|migrate\.lock|supervisor\.log|bin|bin/worker-[0-9a-f]{64}|tasks|tasks/t[a-z2-7]{10}|` +
+var expected = regexp.MustCompile(`^(state\.db(-wal|-shm)?|migrate\.lock|supervisor\.log|promise-[a-z]+\.json|bin|bin/worker-[0-9a-f]{64}|tasks|tasks/t[a-z2-7]{10}|` +
 	`tasks/t[a-z2-7]{10}/(lock|task\.json|work\.bundle|evidence|evidence/(events\.jsonl|lock)))$`)
 
 // nothingLeft compares host, state and repository with what they were.

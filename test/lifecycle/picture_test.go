@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -38,7 +39,10 @@ func takePicture(t *testing.T, dir string) picture {
 				return err
 			}
 			sum := sha256.Sum256(b)
-			text += " " + hex.EncodeToString(sum[:8]) + " " + i.ModTime().String()
+			text += " " + hex.EncodeToString(sum[:8])
+			if !strings.HasPrefix(rel, ".git/objects/") { // git freshens those, so that a gc spares them
+				text += " " + i.ModTime().String()
+			}
 		case i.Mode()&fs.ModeSymlink != 0:
 			to, _ := os.Readlink(path)
 			text += " -> " + to
