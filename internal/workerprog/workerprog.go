@@ -30,7 +30,9 @@ func hooks() inside.Hooks {
 				return nil, nil, err
 			}
 			plan = p
-			b, err := json.Marshal(p)
+			rest := *p
+			rest.Steps = nil // done; I has its own
+			b, err := json.Marshal(&rest)
 			return stage.SpaceAttr(p), b, err
 		},
 		SealWorker: func() error { return stage.SealWorker(plan) },

@@ -50,12 +50,18 @@ func setUp(h Hooks) (*frame.Conn, int, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
 		return nil, 0, err
 	}
-	space, pid, err := startSpace(attr, plan)
+	space, pid, ready, err := startSpace(attr, plan)
 	if err != nil {
 		return nil, 0, err
 	}
-	prewarm(3)
+	// The maps of I are written: from here W needs nothing of what it drops, and
+	// both seal themselves at the same time.
 	if err := h.SealWorker(); err != nil {
+		return nil, 0, err
+	}
+	// After sealing: whatever a seal does, it does once for every thread.
+	prewarm(3)
+	if err := ready(); err != nil {
 		return nil, 0, err
 	}
 	if err := notDumpable(); err != nil {
@@ -67,45 +73,49 @@ func setUp(h Hooks) (*frame.Conn, int, error) {
 	return space, pid, nil
 }
 
-// startSpace clones I and waits until it is sealed.
-func startSpace(attr *syscall.SysProcAttr, plan []byte) (*frame.Conn, int, error) {
+// startSpace clones I and sends it the plan; ready waits until it is sealed.
+func startSpace(attr *syscall.SysProcAttr, plan []byte) (c *frame.Conn, pid int, ready func() error, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, nil, err
 	}
-	pid, err := syscall.ForkExec(self, []string{"caisson-worker", RoleSpace}, &syscall.ProcAttr{
+	pid, err = syscall.ForkExec(self, []string{"caisson-worker", RoleSpace}, &syscall.ProcAttr{
 		Files: []uintptr{0, 1, 2, uintptr(pair[1])},
 		Sys:   attr,
 	})
 	_ = unix.Close(pair[1])
 	if err != nil {
-		return nil, 0, errors.New("start of the tool space: " + err.Error())
+		return nil, 0, nil, errors.New("start of the tool space: " + err.Error())
 	}
 	sock, err := frame.NewSocket(pair[0], pid)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, nil, err
 	}
-	c, err := frame.Dial(sock)
-	if err != nil {
-		return nil, 0, errors.New("hello to the tool space: " + err.Error())
+	if c, err = frame.Dial(sock); err != nil {
+		return nil, 0, nil, errors.New("hello to the tool space: " + err.Error())
 	}
 	req := frame.Encode(frame.RequestBody{Op: frame.OpSpace, Plan: plan})
 	if err := c.Write(frame.Frame{Kind: frame.Request, Op: spaceOp, Body: req}); err != nil {
-		return nil, 0, errors.New("plan to the tool space: " + err.Error())
+		return nil, 0, nil, errors.New("plan to the tool space: " + err.Error())
 	}
+	return c, pid, func() error { return sealed(c) }, nil
+}
+
+// sealed waits for I's word that it is sealed.
+func sealed(c *frame.Conn) error {
 	f, err := c.Read()
 	if err != nil {
-		return nil, 0, errors.New("the tool space ended before it was sealed: " + err.Error())
+		return errors.New("the tool space ended before it was sealed: " + err.Error())
 	}
 	var r frame.ReplyBody
 	if err := frame.Decode(f.Body, &r); err != nil || f.Op != spaceOp || f.Kind != frame.Reply || len(f.FDs) != 0 {
 		f.CloseFDs()
-		return nil, 0, frame.ErrHello
+		return frame.ErrHello
 	}
 	if !r.OK {
-		return nil, 0, errors.New("the tool space could not be sealed: " + r.Msg)
+		return errors.New("the tool space could not be sealed: " + r.Msg)
 	}
-	return c, pid, nil
+	return nil
 }
 
 // spaceOp is the operation id of the plan; the host's ids start above it.

@@ -71,11 +71,11 @@ func (s *space) seal(h Hooks) bool {
 		return false
 	}
 	s.lastOp = f.Op
-	prewarm(6)
 	s.about, err = h.SealSpace(req.Plan)
 	if err == nil {
 		err = notDumpable()
 	}
+	prewarm(6) // after sealing, which works through every thread there is
 	setSignals(false)
 	r := frame.ReplyBody{Req: digest(f.Body), OK: err == nil}
 	if err != nil {
