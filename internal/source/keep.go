@@ -25,9 +25,6 @@ func KeepIgnored(ctx context.Context, ws Workspace) ([]task.ResultRef, error) {
 		return nil, nil
 	}
 	dst := filepath.Join(ws.kept(), "files")
-	if err := os.MkdirAll(dst, 0o700); err != nil {
-		return nil, task.Errorf(task.CodeStateStore, "source.keep", "the folder for kept files cannot be made: %v", err)
-	}
 	root, err := tree.OpenRoot(ws.source())
 	if err != nil {
 		return nil, task.Errorf(task.CodeSource, "source.keep", "the task's files cannot be opened: %v", err)
@@ -41,6 +38,11 @@ func KeepIgnored(ctx context.Context, ws Workspace) ([]task.ResultRef, error) {
 		}
 		if err == nil && i.Kind == tree.Special {
 			continue
+		}
+		if err == nil && n == 0 {
+			if err := os.MkdirAll(dst, 0o700); err != nil {
+				return nil, task.Errorf(task.CodeStateStore, "source.keep", "the folder for kept files cannot be made: %v", err)
+			}
 		}
 		if err == nil {
 			err = root.Move(p, dst)

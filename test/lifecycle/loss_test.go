@@ -320,7 +320,7 @@ func TestAnyBytesInArguments(t *testing.T) {
 		}
 	}
 	// A repository in a folder of any name.
-	dir := w.Dir + "/odd \xff 'name"
+	dir := w.Dir + "/odd é 'name"
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
