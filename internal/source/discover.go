@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -118,6 +119,10 @@ func at(d string) (l layout, ok bool, err error) {
 	for _, p := range []string{l.top, l.gitDir, l.common} {
 		if strings.ContainsAny(p, "\n\x00") {
 			return l, false, unsupported("rename that folder", "the path %s contains a line break", quote(p))
+		}
+		// The boundary's plan travels as JSON, which would turn it into another name.
+		if !utf8.ValidString(p) {
+			return l, false, unsupported("rename that folder", "the path %s is not UTF-8", quote(p))
 		}
 	}
 	return l, true, nil

@@ -210,7 +210,10 @@ func treeOf(t *testing.T, dir string) tree {
 			if err != nil {
 				return err
 			}
-			line += fmt.Sprintf(" %d %x %s", fi.Size(), sha256.Sum256(data), fi.ModTime())
+			line += fmt.Sprintf(" %d %x", fi.Size(), sha256.Sum256(data))
+			if !strings.Contains("/"+rel, "/.git/objects/") { // git marks objects that it uses again as fresh
+				line += " " + fi.ModTime().String()
+			}
 		}
 		out[rel] = line
 		return nil
@@ -226,9 +229,15 @@ func treeOf(t *testing.T, dir string) tree {
 func (before tree) same(t *testing.T, dir string) {
 	t.Helper()
 	after := treeOf(t, dir)
+	said := 0
+	errorf := func(format string, args ...any) {
+		if said++; said <= 5 {
+			t.Errorf(format, args...)
+		}
+	}
 	for p, line := range before {
 		if after[p] != line {
-			t.Errorf("the user's repository changed: %s was %q, is %q", p, line, after[p])
+			errorf("the user's repository changed: %s was %q, is %q", p, line, after[p])
 		}
 	}
 	for p := range after {
@@ -239,7 +248,7 @@ func (before tree) same(t *testing.T, dir string) {
 		if found && (inGit == "refs/caisson" || strings.HasPrefix(inGit, "refs/caisson/") || strings.HasPrefix(inGit, "objects/")) {
 			continue
 		}
-		t.Errorf("new in the user's repository: %s (%s)", p, after[p])
+		errorf("new in the user's repository: %s (%s)", p, after[p])
 	}
 }
 

@@ -108,6 +108,11 @@ func (s *session) pipes() error {
 			return task.Errorf(task.CodeUnavailable, "cli.session", "no pipe: %w", err)
 		}
 	}
+	for _, p := range fds {
+		// Programs open /dev/stderr by name, also those that run as another id
+		// than ours. Only who may look into a holder's descriptors gets so far.
+		_ = unix.Fchmod(p[0], 0o666)
+	}
 	ours := func(fd int, name string) *os.File {
 		_ = unix.SetNonblock(fd, true)
 		return os.NewFile(uintptr(fd), name)
