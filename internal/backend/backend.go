@@ -55,7 +55,10 @@ type Spec struct {
 	Rootfs  string  // a folder to use as read-only root instead of host system folders
 	Home    string  // path inside; a tmpfs
 
-	Env      []string // K=V, complete
+	Env []string // K=V, complete
+	// Git is who commits made inside belong to where a repository says nothing;
+	// empty: git is left without.
+	Git      task.GitIdentity
 	Hostname string
 	Limits   task.Limits
 	Ptrace   bool // --grant ptrace

@@ -139,7 +139,7 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		Task: id, Instance: m.cfg.DB.Instance(), Identity: m.cfg.Identity, Home: m.cfg.Identity.Home,
 		Source: backend.Mount{Source: filepath.Join(dir, "source"), Target: d.repo.Ref.Target, Writable: true},
 		Out:    backend.Mount{Source: filepath.Join(dir, "out"), Target: backend.OutDir, Writable: true},
-		Env:    env, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
+		Env:    env, Git: d.repo.Identity, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
 		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir},
 	}
 	if s.Limits.Timeout == 0 {

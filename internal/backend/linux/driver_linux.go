@@ -95,6 +95,7 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 	if root && s.Instance == trialInstance {
 		in.idmapErr = pl.tryIDMap()
 	}
+	pl.perProcess = !limited(in.groups)["memory"]
 	plan, err := pl.plan()
 	if root && pl.ns != nil && isIDMapError(err) {
 		// The file system of the task's own folders cannot do it: be root's id
@@ -102,7 +103,7 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 		pl.close()
 		pl.ns.Close()
 		m = rootMapping()
-		pl = &planner{spec: s, limits: in.limits, viaFD: true, findings: []task.Finding{rootIdentity(err.Error())}}
+		pl = &planner{spec: s, limits: in.limits, perProcess: pl.perProcess, viaFD: true, findings: []task.Finding{rootIdentity(err.Error())}}
 		defer pl.close()
 		plan, err = pl.plan()
 	}
@@ -173,7 +174,7 @@ func (d *Driver) groupFindings(gs []*group) []task.Finding {
 	if have["memory"] && have["pids"] {
 		return nil
 	}
-	return []task.Finding{{ID: "no-cgroup", Axis: task.RES, Cap: 1, Text: "no cgroup with memory and pids limits can be made here: only per-process limits and tmpfs sizes hold",
+	return []task.Finding{{ID: "no-cgroup", Axis: task.RES, Cap: 1, Text: "no cgroup with memory and pids limits can be made here: each process is limited by itself (memory), and by tmpfs sizes, not all of them together",
 		Fix: "run caisson inside a delegated cgroup, for example with: systemd-run --user --scope -p Delegate=yes -- caisson …"}}
 }
 

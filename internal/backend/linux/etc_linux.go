@@ -27,6 +27,10 @@ func (pl *planner) etc() error {
 	for name, text := range pl.identityFiles() {
 		pl.add(stage.Step{Op: "file", Target: "/etc/" + name, Mode: 0o444, Data: text})
 	}
+	if g := pl.spec.Git; g.Name != "" && g.Email != "" {
+		text := "[user]\n\tname = " + gitValue(g.Name) + "\n\temail = " + gitValue(g.Email) + "\n"
+		pl.add(stage.Step{Op: "file", Target: "/etc/gitconfig", Mode: 0o444, Data: text})
+	}
 	for _, name := range etcCopied {
 		if text, ok := readPublic("/etc/" + name); ok {
 			pl.add(stage.Step{Op: "file", Target: "/etc/" + name, Mode: 0o444, Data: text})
@@ -98,4 +102,15 @@ func (pl *planner) identityFiles() map[string]string {
 		"resolv.conf":   "",
 		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
 	}
+}
+
+// gitValue quotes a value for a git configuration file.
+func gitValue(v string) string {
+	v = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, v)
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(v) + `"`
 }

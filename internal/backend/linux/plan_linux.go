@@ -17,13 +17,15 @@ import (
 
 // planner computes a stage plan and collects the descriptors that go with it.
 type planner struct {
-	spec     backend.Spec
-	limits   task.Limits
-	viaFD    bool     // we are root: every source goes by descriptor, W could not reach it
-	ns       *os.File // id map for the task's folders; nil: none
-	steps    []stage.Step
-	fds      []int
-	findings []task.Finding
+	spec   backend.Spec
+	limits task.Limits
+	// perProcess: no cgroup limits memory here, so each process is limited by itself.
+	perProcess bool
+	viaFD      bool     // we are root: every source goes by descriptor, W could not reach it
+	ns         *os.File // id map for the task's folders; nil: none
+	steps      []stage.Step
+	fds        []int
+	findings   []task.Finding
 }
 
 func (pl *planner) close() {
@@ -78,7 +80,7 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	sp := pl.spec
 	p := &stage.Plan{
 		Task: sp.Task, UID: insideID, GID: insideID, Hostname: hostname(sp), Home: sp.Home, Workdir: sp.Source.Target, Rootfs: sp.Rootfs,
-		ToolFilter: toolFilter(sp.Ptrace, sp.Userns), WorkerFilter: workerFilter(), Rlimits: rlimits(pl.limits), Userns: sp.Userns, Env: sp.Env,
+		ToolFilter: toolFilter(sp.Ptrace, sp.Userns), WorkerFilter: workerFilter(), Rlimits: rlimits(pl.limits, pl.perProcess), Userns: sp.Userns, Env: sp.Env,
 		NoLandlock: stage.LandlockABI() < 1,
 	}
 	var err error
@@ -315,15 +317,21 @@ func hostname(sp backend.Spec) string {
 }
 
 // rlimits are what each call gets besides the cgroup's limits.
-func rlimits(l task.Limits) []stage.Rlimit {
+func rlimits(l task.Limits, perProcess bool) []stage.Rlimit {
 	nofile := uint64(1 << 16)
 	var cur unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &cur) == nil {
 		nofile = min(nofile, cur.Max)
 	}
-	return []stage.Rlimit{
+	rs := []stage.Rlimit{
 		{Resource: unix.RLIMIT_CORE, Soft: 0, Hard: 0},
 		{Resource: unix.RLIMIT_NOFILE, Soft: nofile, Hard: nofile},
 		{Resource: unix.RLIMIT_NPROC, Soft: uint64(l.Pids), Hard: uint64(l.Pids)},
 	}
+	if perProcess {
+		// Private writable memory: what a runtime merely reserves does not count,
+		// as it does against the address space.
+		rs = append(rs, stage.Rlimit{Resource: unix.RLIMIT_DATA, Soft: uint64(l.MemoryBytes), Hard: uint64(l.MemoryBytes)})
+	}
+	return rs
 }

@@ -141,7 +141,7 @@ func (x *remover) remove(h *handle, name string, depth int) error {
 	}
 	for _, n := range names {
 		if err := x.remove(d, n, depth+1); err != nil {
-			return err
+			return inside(n, err)
 		}
 	}
 	err = unix.Unlinkat(h.fd, name, unix.AT_REMOVEDIR)
@@ -149,4 +149,22 @@ func (x *remover) remove(h *handle, name string, depth int) error {
 		return nil
 	}
 	return err
+}
+
+// placed is an error with the place below the removed folder where it happened.
+type placed struct {
+	path string
+	err  error
+}
+
+func (p *placed) Error() string { return strconv.QuoteToGraphic(p.path) + ": " + p.err.Error() }
+func (p *placed) Unwrap() error { return p.err }
+
+// inside adds name to the place of err.
+func inside(name string, err error) error {
+	if p, ok := err.(*placed); ok { // made here, wrapped by nobody on the way
+		p.path = name + "/" + p.path
+		return p
+	}
+	return &placed{name, err}
 }

@@ -3,7 +3,6 @@ package stage
 import (
 	"errors"
 	"os"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -46,8 +45,9 @@ func handled(abi int) (fs, scopes uint64) {
 	return fs, scopes
 }
 
-// landlock restricts every thread of this process, and with it everything it
-// starts. Everything below the root may be read and run: what may be seen is
+// landlock restricts the calling thread, and with it everything that this
+// thread starts. Only this one: threads that each restrict themselves stand in
+// domains that cannot signal each other, and so would their children. Everything below the root may be read and run: what may be seen is
 // decided by the mounts, and a descriptor that leads elsewhere gives nothing.
 // Only writable may be changed.
 func landlock(writable []string) error {
@@ -107,7 +107,7 @@ func landlock(writable []string) error {
 			return err
 		}
 	}
-	_, _, errno = syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0)
+	_, _, errno = unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0)
 	if errno != 0 {
 		return errno
 	}

@@ -30,8 +30,9 @@ func SpaceAttr(p *Plan) *syscall.SysProcAttr {
 }
 
 // SealSpace makes I what every tool will be. It must run in I before anything
-// else; everything I starts later inherits the result. An error means that I
-// must end.
+// else, on a thread that its goroutine is locked to; what is started from that
+// thread later inherits the result. Landlock holds for that thread alone, all
+// else for every thread of I. An error means that I must end.
 func SealSpace(p *Plan) error {
 	const step = "tool space"
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
