@@ -185,14 +185,14 @@ func plant(t *testing.T, id *harness.Identity, repo string) *sentinels {
 	}
 	if root {
 		known = append(known, [2]string{"P19", "/run/docker.sock"}, [2]string{"P19", "/run/podman/podman.sock"}, [2]string{"P19", "/run/containerd/containerd.sock"},
-			[2]string{"P18", "/run/dbus/system_bus_socket"}, [2]string{"P18", "/run/systemd/private"}, [2]string{"P20", fmt.Sprintf("/run/user/%d/bus", id.UID)}, [2]string{"P20", "/run/screen/S-tester/1.x"})
+			[2]string{"P18", "/run/dbus/system_bus_socket"}, [2]string{"P18", "/run/systemd/private"}, [2]string{"P20", fmt.Sprintf("/run/user/%d/pulse/native", id.UID)}, [2]string{"P20", "/run/screen/S-tester/1.x"})
 	}
 	for _, k := range known {
 		if _, err := os.Lstat(k[1]); err == nil {
 			t.Logf("%s is there already and stays untouched", k[1])
 			continue
 		}
-		if st, err := os.Stat(filepath.Dir(k[1])); err == nil && id.UID != os.Getuid() && st.Mode()&0o001 == 0 {
+		if st, err := os.Stat(filepath.Dir(k[1])); err == nil && int(st.Sys().(*syscall.Stat_t).Uid) != id.UID && st.Mode()&0o001 == 0 {
 			t.Logf("%s: its folder is closed to an unprivileged user, so there is nothing to plant", k[1])
 			continue
 		}

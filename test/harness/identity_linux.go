@@ -131,13 +131,20 @@ func Run(t *testing.T, cmd *exec.Cmd) Result {
 // command that does not end in time fails the test.
 func (id *Identity) Caisson(t *testing.T, dir string, args ...string) Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Limit)
-	defer cancel()
-	r := Run(t, id.Command(ctx, dir, bin, args...))
-	if ctx.Err() != nil {
+	r := id.Within(t, Limit, dir, args...)
+	if r.Exit < 0 {
 		t.Fatalf("did not end within %s: %v", Limit, r)
 	}
 	return r
+}
+
+// Within is Caisson for a command that may hang: after d it is killed and its
+// exit status is -1.
+func (id *Identity) Within(t *testing.T, d time.Duration, dir string, args ...string) Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return Run(t, id.Command(ctx, dir, bin, args...))
 }
 
 // OK is Caisson that fails the test unless the exit status is 0; it returns

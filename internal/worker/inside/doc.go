@@ -41,7 +41,8 @@ type Hooks struct {
 	// Build receives the plan on fd and builds the root (in W). It returns how
 	// the tool space is to be cloned and the plan for SealSpace.
 	Build func(fd int) (attr *syscall.SysProcAttr, plan []byte, err error)
-	// SealSpace finishes the tool space and drops everything (in I).
+	// SealSpace finishes the tool space and drops everything (in I). It runs on
+	// the one thread that starts every guardian afterwards.
 	SealSpace func(plan []byte) (Space, error)
 	// SealWorker drops what W does not need any more (in W).
 	SealWorker func() error

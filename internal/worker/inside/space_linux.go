@@ -3,6 +3,7 @@ package inside
 import (
 	"encoding/hex"
 	"io"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -32,6 +33,26 @@ type space struct {
 	alone chan struct{} // the reaper found no child at all
 
 	rest func() // something was done; memory may be returned once it is quiet
+
+	forks chan func() // see forker
+}
+
+// forker runs what it is given on one thread for ever: the sealing and the
+// start of every guardian. A Landlock domain belongs to a thread and is
+// inherited: were guardians started by several threads that each restricted
+// themselves, one call could neither signal a process of another nor reach its
+// abstract sockets, and this process none of its guardians.
+func (s *space) forker() {
+	runtime.LockOSThread()
+	for f := range s.forks {
+		f()
+	}
+}
+
+func (s *space) onForker(f func()) {
+	done := make(chan struct{})
+	s.forks <- func() { f(); close(done) }
+	<-done
 }
 
 func runSpace(h Hooks) int {
@@ -49,7 +70,8 @@ func runSpace(h Hooks) int {
 	if err != nil {
 		return ExitChannel
 	}
-	s := &space{conn: conn, calls: map[uint64]*call{}, guards: map[int]*guardian{}, born: make(chan struct{}, 1), alone: make(chan struct{}, 1)}
+	s := &space{conn: conn, calls: map[uint64]*call{}, guards: map[int]*guardian{}, born: make(chan struct{}, 1), alone: make(chan struct{}, 1), forks: make(chan func())}
+	go s.forker()
 	if !s.seal(h) {
 		return ExitSetup
 	}
@@ -71,7 +93,7 @@ func (s *space) seal(h Hooks) bool {
 		return false
 	}
 	s.lastOp = f.Op
-	s.about, err = h.SealSpace(req.Plan)
+	s.onForker(func() { s.about, err = h.SealSpace(req.Plan) })
 	if err == nil {
 		err = notDumpable()
 	}
@@ -156,7 +178,12 @@ func (s *space) handle(f frame.Frame) bool {
 // reap waits for every child: guardians, and what their calls left behind.
 func (s *space) reap() {
 	for {
-		pid, err := syscall.Wait4(-1, nil, 0, nil)
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, syscall.WUNTRACED, nil)
+		if err == nil && ws.Stopped() {
+			s.resume(pid)
+			continue
+		}
 		if err == nil {
 			s.reaped(pid)
 		}
@@ -168,6 +195,16 @@ func (s *space) reap() {
 		default:
 		}
 		<-s.born
+	}
+}
+
+// resume wakes a guardian. A program may stop its own (kill -STOP -1 does); the
+// call would then never end, though the program does.
+func (s *space) resume(pid int) {
+	s.guardMu.Lock()
+	defer s.guardMu.Unlock()
+	if s.guards[pid] != nil { // not reaped, so the number is still its own
+		_ = unix.Kill(pid, unix.SIGCONT)
 	}
 }
 
