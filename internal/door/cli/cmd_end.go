@@ -29,6 +29,10 @@ stay on disk as kept, or when something could not be removed.`,
 			}
 			in.Task, in.Keep = args[0], task.Keep(keep)
 			r, err := do[*task.CloseReport](a, cmd, "", "close", &in, nil)
+			if task.CodeOf(err) == task.CodeOutcomeUnknown && a.sig != nil && a.sig.count.Load() > 0 {
+				// The supervisor does not stop half way because its caller went away.
+				err = task.Errorf(task.CodeCanceled, "close", "not waited for: the task may still be closing").WithHint("`caisson ls` shows whether it has ended")
+			}
 			if r != nil && (err == nil || !a.json) {
 				if a.json {
 					a.writeJSON(r)

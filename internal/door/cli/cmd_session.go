@@ -103,8 +103,13 @@ reached by the next. The exit status is the command's own; 125 is a failure of c
 }
 
 // shellArgv starts the best shell there is inside. An interactive one finds
-// out by itself that it has a terminal.
-var shellArgv = []string{"/bin/sh", "-c", `for s in /bin/bash /usr/bin/bash; do [ -x "$s" ] && exec "$s"; done; exec /bin/sh`}
+// out by itself that it has a terminal. Its prompt names the task: the path is
+// the one of the checkout, and nothing else tells a person where they type. A PS1
+// of --env stays; "$ " and "# " are what dash sets by itself.
+var shellArgv = []string{"/bin/sh", "-c", `case ${PS1-} in ''|'$ '|'# ') own=1;; *) own=;; esac
+t="(caisson ${CAISSON_TASK-})"
+for s in /bin/bash /usr/bin/bash; do [ -x "$s" ] && { [ -z "$own" ] || export PS1="$t \\w \\$ "; exec "$s"; }; done
+[ -z "$own" ] || export PS1="$t \$ "; exec /bin/sh`}
 
 func (a *app) shellCommand() *cobra.Command {
 	var dir string
@@ -226,12 +231,19 @@ func (a *app) noteKept(cmd *cobra.Command, e door.Engine, id task.ID) {
 	if err != nil || v == nil {
 		return
 	}
-	if v.State == task.Kept && v.Retention != nil {
-		a.ui.note("task %s keeps its files until %s: `caisson diff %s`, `caisson log %s`, `caisson close %s`",
-			id, v.Retention.Until.Local().Format(time.DateTime), id, id, id)
-	}
 	for _, r := range v.Results {
-		a.ui.note("rescued %s: %s", r.Kind, r.Name)
+		if r.Kind != "ignored" {
+			a.ui.note("rescued %s: %s", r.Kind, r.Name)
+		}
+	}
+	if v.State != task.Kept || v.Retention == nil {
+		return
+	}
+	until := v.Retention.Until.Local().Format(time.DateTime)
+	if hasKind(v.Results, "ignored") {
+		a.ui.note("task %s keeps ignored files until %s: `caisson show %s` says where, `caisson close --discard %s` removes them", id, until, id, id)
+	} else {
+		a.ui.note("task %s keeps its files until %s: `caisson diff %s`, `caisson close %s`", id, until, id, id)
 	}
 }
 
@@ -254,12 +266,18 @@ probing it from inside, leaves a small supervisor behind and prints the task's i
 			if err != nil {
 				return err
 			}
+			if cmd.ArgsLenAtDash() >= 0 {
+				return usagef(cmd, "caisson open takes no command").WithHint("`caisson open NAME`, then `caisson exec NAME -- CMD…`; or `caisson run -- CMD…` in one")
+			}
 			if len(args) == 1 {
 				if q.Name != "" && q.Name != args[0] {
 					return usagef(cmd, "two names: %q and --name %q", args[0], q.Name)
 				}
 				if args[0] == "" {
 					return usagef(cmd, "the name is empty")
+				}
+				if err := nameError(args[0]); err != nil {
+					return err
 				}
 				q.Name, q.Origin["name"] = args[0], "argument"
 			}

@@ -42,7 +42,10 @@ func (a *app) completionCommand() *cobra.Command {
 			case "fish":
 				return root.GenFishCompletion(w, true)
 			}
-			return closed("shell", args[0], []string{"bash", "zsh", "fish"}, []string{"powershell"})
+			if args[0] == "powershell" {
+				return unsupported("completion for powershell").WithHint("now there is: bash, zsh, fish")
+			}
+			return usagef(cmd, "no completion for %q", args[0]).WithHint("there is one for bash, zsh and fish")
 		},
 	}
 }

@@ -157,6 +157,22 @@ func fillLists(v reflect.Value) {
 	}
 }
 
+// elsewhere is what git, docker and their like call our commands.
+var elsewhere = map[string]string{
+	"list": "ls", "ps": "ls", "status": "ls", "inspect": "show", "logs": "log -f", "events": "log -f", "rm": "close", "stop": "close", "kill": "close",
+	"remove": "close", "delete": "close", "create": "open", "start": "open", "new": "open", "up": "open", "down": "close", "attach": "shell", "enter": "shell",
+	"sh": "shell", "prune": "reap", "gc": "reap", "clean": "reap", "info": "doctor", "merge": "diff TASK | git apply --3way",
+}
+
+// flagElsewhere does the same for flags of run and exec.
+var flagElsewhere = map[string]string{
+	"i": "not needed: input is always connected", "t": "not needed: a terminal is used when there is one", "interactive": "not needed: input is always connected",
+	"tty": "not needed: a terminal is used when there is one", "rm": "not needed: a task of `caisson run` ends with its command; see --keep",
+	"e": "here it is --env K=V", "w": "here it is --dir DIR", "workdir": "here it is --dir DIR", "volume": "here it is --ro DIR, for reading; work comes back through the repository",
+	"mount": "here it is --ro DIR, for reading; work comes back through the repository", "m": "here it is --memory SIZE", "d": "here it is `caisson open`, then `caisson exec`",
+	"detach": "here it is `caisson open`, then `caisson exec`", "p": "a server inside is reached with `caisson exec TASK -- CMD…`", "C": "here it is --repo DIR",
+}
+
 // unknownCommand names the nearest command.
 func (a *app) unknownCommand(cmd *cobra.Command, name string) error {
 	var names []string
@@ -166,6 +182,9 @@ func (a *app) unknownCommand(cmd *cobra.Command, name string) error {
 		}
 	}
 	e := task.Errorf(task.CodeUsage, "cli", "no command %q", name)
+	if n := elsewhere[name]; n != "" {
+		return e.WithHint("that is `caisson %s`", n)
+	}
 	if n := nearest(name, names); n != "" {
 		return e.WithHint("did you mean `caisson %s`?", n)
 	}
@@ -196,6 +215,9 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 			short = "-" + name
 		}
 		e := usagef(cmd, "%s has no flag %s", cmd.CommandPath(), short)
+		if h := flagElsewhere[name]; h != "" && (cmd.Name() == "run" || cmd.Name() == "exec") {
+			return e.WithHint("%s", h)
+		}
 		if n := nearest(name, names); n != "" && len(name) > 1 {
 			return e.WithHint("did you mean --%s? see `%s --help`", n, cmd.CommandPath())
 		}

@@ -61,7 +61,11 @@ func (a *app) helpCommand() *cobra.Command {
 					return nil
 				}
 			}
-			return a.unknownCommand(cmd, args[0])
+			var names []string
+			for _, t := range topics {
+				names = append(names, t.name)
+			}
+			return usagef(cmd, "no command or topic %q", args[0]).WithHint("`caisson --help` lists the commands; topics are %s", strings.Join(names, ", "))
 		},
 	}
 }

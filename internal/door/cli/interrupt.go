@@ -45,7 +45,7 @@ func (a *app) interruptible(ctx context.Context) context.Context {
 			i.cancel(signaled{s})
 			switch i.count.Add(1) {
 			case 1:
-				a.ui.note("stopping in order; twice more ends at once")
+				a.ui.note("stopping in order; a third time ends at once")
 			case 3:
 				a.ui.clear()
 				os.Exit(statusCanceled)

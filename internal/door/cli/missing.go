@@ -14,6 +14,11 @@ import (
 // it from here.
 func (a *app) explainStart(err error, argv []string, dir string, env []string, open bool) error {
 	var e *task.Error
+	if errors.As(err, &e) && e.Code == task.CodeNotFound && dir != "" && e.Hint == "" {
+		e.Msg = "--dir " + quoted(dir) + ": " + e.Msg
+		e.Hint = "it is a folder as the command sees it; the source stands at the path of your checkout, unless --at names another"
+		return err
+	}
 	if !errors.As(err, &e) || len(argv) == 0 || e.Code != task.CodeNoCommand && e.Code != task.CodeNotExecutable {
 		return err
 	}
@@ -24,6 +29,8 @@ func (a *app) explainStart(err error, argv []string, dir string, env []string, o
 	case e.Hint != "":
 	case e.Code == task.CodeNotExecutable:
 		e.Hint = "it needs the execute bit, and a script a first line such as #!/bin/sh; `sh FILE` runs one without"
+	case len(argv) == 1 && strings.ContainsAny(name, " \t\n|;&<>$"):
+		e.Hint = "the command is one word; for a shell's line: sh -c " + quoted(shellQuote(name))
 	case strings.Contains(name, "/"):
 		e.Hint = a.hintFile(name, dir)
 	default:

@@ -68,7 +68,11 @@ func (l *logText) tail(name string, v any) {
 func (l *logText) line(e door.Event) (string, string) {
 	switch e.Type {
 	case "call.intent":
-		s := "$ " + quoteArgv(stringList(e.Body["argv"]))
+		argv := stringList(e.Body["argv"])
+		s := "$ " + quoteArgv(argv)
+		if slices.Equal(argv, shellArgv) && !l.a.ui.verbose {
+			s = "$ shell"
+		}
 		var extra []string
 		if env := stringList(e.Body["env"]); len(env) > 0 {
 			extra = append(extra, "with "+clean(strings.Join(env, " ")))

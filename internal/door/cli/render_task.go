@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,7 +59,21 @@ func (a *app) renderTask(w io.Writer, v *task.View) error {
 	}
 	if len(v.Resources) > 0 {
 		t.head("resources")
-		t.resources(v.Resources)
+		held, gone := v.Resources, 0
+		if !a.ui.verbose {
+			held = nil
+			for _, r := range v.Resources {
+				if r.State == task.Gone {
+					gone++
+				} else {
+					held = append(held, r)
+				}
+			}
+		}
+		t.resources(held)
+		if gone > 0 {
+			t.printf("  %d gone (-v lists them)\n", gone)
+		}
 	}
 	t.results("results", v.Results)
 	t.notIsolated(v.NotIsolated)
@@ -95,15 +110,25 @@ func (t *text) results(title string, list []task.ResultRef) {
 		if len(r.Object) >= 12 {
 			line += " " + r.Object[:12]
 		}
-		if r.Count > 0 {
-			unit := "commits"
-			if r.Kind == "ignored" || r.Kind == "worktree" {
-				unit = "files"
-			}
-			line += fmt.Sprintf(" (%d %s)", r.Count, unit)
+		switch {
+		case r.Count <= 0, r.Kind == "worktree": // one commit, which holds all the files
+		case r.Kind == "ignored":
+			line += " (" + counted(r.Count, "file") + ")"
+		case r.Kind == "bundle":
+			line += " (" + counted(r.Count, "ref") + ")"
+		default:
+			line += " (" + counted(r.Count, "commit") + ")"
 		}
 		t.printf("  %s\n", clean(line))
 	}
+}
+
+// counted is "1 commit", "2 commits".
+func counted(n int, unit string) string {
+	if n != 1 {
+		unit += "s"
+	}
+	return fmt.Sprintf("%d %s", n, unit)
 }
 
 // work prints the inventory of what could be lost.
@@ -138,30 +163,37 @@ func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
 	}
 	if r.DryRun {
 		t.printf("%s would be closed\n", r.ID)
-		if r.Work.Empty() {
+		if r.Work.Empty() && len(r.Rescued) == 0 {
 			t.printf("  no work to lose\n")
 		}
 		t.work(&r.Work)
-		if len(r.Rescued) > 0 {
-			t.results("would be rescued as", r.Rescued)
+		if len(r.Rescued) > 0 { // by an earlier close
+			t.results("rescued already", r.Rescued)
 		}
 		return t.err
 	}
 	t.printf("%s %s\n", r.ID, a.ui.paint(stateColor(r.State), string(r.State)))
 	switch {
 	case r.Discarded:
-		t.printf("  its work was given up\n")
+		t.printf("  what was not in a ref was given up; results in refs stay\n")
 	case len(r.Rescued) > 0:
 		t.results("rescued", r.Rescued)
 	}
 	if k := r.Retention; k != nil {
 		t.printf("  files stay until %s: %s\n", k.Until.Local().Format(time.DateTime), clean(k.Why))
+		if r.State == task.Kept && hasKind(r.Rescued, "ignored") {
+			t.printf("  take what you need; `caisson close --discard %s` removes them now, results in refs stay\n", r.ID)
+		}
 	}
 	if len(r.Stuck) > 0 {
 		t.head("stuck: still ours, retried by the next command and by `caisson reap`")
 		t.resources(r.Stuck)
 	}
 	return t.err
+}
+
+func hasKind(list []task.ResultRef, kind string) bool {
+	return slices.ContainsFunc(list, func(r task.ResultRef) bool { return r.Kind == kind })
 }
 
 func (a *app) renderReap(w io.Writer, r *task.ReapReport) error {
@@ -192,7 +224,7 @@ func (a *app) renderPlan(w io.Writer, r *task.PlanReport) error {
 	if len(r.Missing) == 0 {
 		t.printf("%s the task may run on %s\n", a.ui.mark(true), clean(r.Backend))
 	} else {
-		t.printf("%s the task would be stopped before anything is created: %d layers are missing\n", a.ui.mark(false), len(r.Missing))
+		t.printf("%s the task would be stopped before anything is created: %s missing\n", a.ui.mark(false), counted(len(r.Missing), "layer"))
 	}
 	t.field("backend", r.Backend)
 	t.field("rows", strings.Join(r.Rows, ", ")+" of "+r.Matrix)

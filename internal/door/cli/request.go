@@ -110,6 +110,9 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 			return q, usagef(cmd, "--%s needs a value that is not empty", empty)
 		}
 	}
+	if err := nameError(r.name); err != nil {
+		return q, err
+	}
 	backend := r.backend
 	if strings.HasPrefix(backend, "oci:") {
 		backend = "oci"
@@ -164,10 +167,31 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	return q, launchEnv(&q, env)
 }
 
+// The least with which a boundary can be made and probed. Below, a start fails
+// half way, or, under a page of memory, the kernel sets no limit at all.
+const (
+	leastMemory = 16 << 20
+	leastPids   = 64
+)
+
+// nameError refuses names that a shell or another command would read as
+// something else: one that begins with "-" could not be closed by name.
+func nameError(name string) error {
+	if name != "" && (strings.Trim(name, nameChars) != "" || strings.ContainsAny(name[:1], "-.")) {
+		return task.Errorf(task.CodeUsage, "cli", "the name %q: letters, digits, and _ . - after the first", name).WithHint("for example fix-login")
+	}
+	return nil
+}
+
+const nameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+
 func (r *requestFlags) limits(l *task.Limits) (err error) {
 	if r.memory != "" {
 		if l.MemoryBytes, err = parseSize("memory", r.memory); err != nil {
 			return err
+		}
+		if l.MemoryBytes < leastMemory {
+			return invalid("memory", r.memory, "less than "+bytesText(leastMemory)+" holds no boundary; without a unit the number is bytes", "512m, 2g or 1.5g")
 		}
 	}
 	if r.disk != "" {
@@ -183,6 +207,9 @@ func (r *requestFlags) limits(l *task.Limits) (err error) {
 	if r.pids != "" {
 		if l.Pids, err = parsePids(r.pids); err != nil {
 			return err
+		}
+		if l.Pids < leastPids {
+			return invalid("pids", r.pids, "less than "+strconv.Itoa(leastPids)+" is not enough to measure a boundary: threads count", "512")
 		}
 	}
 	if r.timeout != "" {
