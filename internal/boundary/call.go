@@ -161,7 +161,13 @@ func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *do
 		return task.Outcome{}, err
 	}
 	_, wk := l.standing()
-	call, err := wk.Exec(ctx, worker.Command{Argv: cmd.Argv, Dir: cmd.Dir, Env: append(append([]string{}, l.spec.Env...), cmd.Env...), TTY: cmd.TTY}, files)
+	// A worker that does not answer must not hold up whoever wants an end.
+	sctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	defer context.AfterFunc(l.ctx, func() { giveUp(context.Cause(l.ctx)) })()
+	stopListening := cancelOn(io.Cancels, giveUp)
+	call, err := wk.Exec(sctx, worker.Command{Argv: cmd.Argv, Dir: cmd.Dir, Env: append(append([]string{}, l.spec.Env...), cmd.Env...), TTY: cmd.TTY}, files)
+	stopListening()
 	closeFiles(files)
 	if err != nil {
 		return task.Outcome{}, err
@@ -208,6 +214,9 @@ func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *do
 		}()
 	}
 	caller, closing := ctx.Done(), l.ctx.Done()
+	if ctx.Err() == nil && l.ctx.Err() == nil && sctx.Err() != nil {
+		end("canceled", graceFirst) // the wish came while it was being started
+	}
 	var last *ended
 	for {
 		if last != nil && killing == 0 {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -166,7 +167,7 @@ func (c *Client) fail(err error) {
 
 func (c *Client) poison(err error) {
 	msg := "the worker's channel broke the protocol"
-	if err == io.EOF || errors.Is(err, frame.ErrTruncated) {
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, frame.ErrTruncated) {
 		msg = "the worker ended"
 	}
 	c.fail(task.Errorf(task.CodeChannel, "worker.read", "%s: %w", msg, err).

@@ -15,6 +15,7 @@ import (
 // TestDecoys plants things that have our names but are not on record: no
 // command may take them for its own, and reap names them.
 func TestDecoys(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("open", "real")
@@ -104,6 +105,7 @@ func TestDecoys(t *testing.T) {
 // TestForeignFolderOfARealTask swaps a task's folder for another one: it does
 // not carry the token, so it stays.
 func TestForeignFolderOfARealTask(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("run", "--name", "swap", "--", "sh", "-c", "echo x >x")
@@ -138,6 +140,7 @@ func TestForeignFolderOfARealTask(t *testing.T) {
 
 // TestSocketReplaced puts an ordinary file where an open task's socket was.
 func TestSocketReplaced(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, harness.NewIdentity(t, "socket", os.Getuid()), harness.Bin())
 	w.ok("open", "real")
 	v := w.show("real")

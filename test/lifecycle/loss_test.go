@@ -66,6 +66,7 @@ func kinds() []kind {
 // TestNothingIsLost makes every kind of work, looks at it with close --dry-run,
 // closes, and finds it again; --discard drops it.
 func TestNothingIsLost(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		for i, k := range kinds() {
@@ -161,6 +162,7 @@ func (w *world) find(k kind, id string) {
 
 // TestDiscard drops the work, and says nothing was rescued.
 func TestDiscard(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("open", "x")
@@ -180,6 +182,7 @@ func TestDiscard(t *testing.T) {
 // TestForeignOwner: files that the task's user cannot remove by himself are
 // neither lost nor in the way for ever. As root only: it makes them.
 func TestForeignOwner(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("making files of another owner needs root")
 	}
@@ -231,6 +234,7 @@ func TestForeignOwner(t *testing.T) {
 
 // TestKeepModes: what run keeps, by mode, outcome and change.
 func TestKeepModes(t *testing.T) {
+	t.Parallel()
 	cases := []struct {
 		keep, cmd, state string
 		rescued          bool
@@ -268,6 +272,7 @@ func TestKeepModes(t *testing.T) {
 // TestRetentionEnds moves the end of a retention into the past: files go, what
 // is in refs stays, and a task that cannot be rescued any more is not touched.
 func TestRetentionEnds(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("run", "--name", "changed", "--", "sh", "-c", job)
@@ -310,6 +315,7 @@ func TestRetentionEnds(t *testing.T) {
 
 // TestAnyBytesInArguments: they reach the program unchanged, by run and by exec.
 func TestAnyBytesInArguments(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, harness.NewIdentity(t, "bytes", os.Getuid()), harness.Bin())
 	arg := "\xff\x01\n\t \"'\\$é" + strings.Repeat("x", 1000)
 	w.ok("open", "x")

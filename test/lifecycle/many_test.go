@@ -28,6 +28,7 @@ func (w *world) at(args ...string) (stdout, stderr string, exit int) {
 
 // TestTwentyAtOnce works on one repository with twenty processes at the same time.
 func TestTwentyAtOnce(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		var wg sync.WaitGroup
@@ -74,6 +75,7 @@ func TestTwentyAtOnce(t *testing.T) {
 
 // TestOneName opens many tasks with one name at once: exactly one gets it.
 func TestOneName(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		var wg sync.WaitGroup
@@ -107,6 +109,7 @@ func TestOneName(t *testing.T) {
 // TestNamesAreDistinct: names that a sanitizer would make equal are two tasks,
 // and none of them becomes a path or a ref.
 func TestNamesAreDistinct(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, harness.NewIdentity(t, "names", os.Getuid()), harness.Bin())
 	names := []string{"feat/foo", "feat-foo", "Fix login", "fix: login", "日本語", "a..b", "x.lock", "../../etc", "-dash", "new\nline", "\xff\xfe"}
 	for _, n := range names {
@@ -133,6 +136,7 @@ func TestNamesAreDistinct(t *testing.T) {
 // TestAgainAndAgain starts and ends two tasks on one repository many times,
 // beside each other.
 func TestAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		var wg sync.WaitGroup
@@ -162,6 +166,7 @@ func TestAgainAndAgain(t *testing.T) {
 
 // TestCloseTogether closes one task from many processes: all succeed with one truth.
 func TestCloseTogether(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		for _, dead := range []bool{false, true} {

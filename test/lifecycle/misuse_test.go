@@ -17,6 +17,7 @@ import (
 // TestDaemons: what forks twice survives its exec, is seen by the next, and is
 // dead when close returns: the host looks.
 func TestDaemons(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("open", "x")
@@ -52,6 +53,7 @@ func TestDaemons(t *testing.T) {
 // TestGreedy: commands that fill memory, pids and disk end with a reason and
 // leave the task usable.
 func TestGreedy(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("open", "--memory", "128m", "--pids", "64", "--disk", "32m", "x")
@@ -93,6 +95,7 @@ print("free", n); sys.exit(1)`)
 
 // TestTimeout bounds run and an open task.
 func TestTimeout(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		r := w.do(nil, "run", "--timeout", "1s", "--", "sh", "-c", "echo x >x; trap '' TERM; while :; do sleep 1; done")
@@ -120,6 +123,7 @@ func TestTimeout(t *testing.T) {
 // TestInterrupted sends SIGINT and SIGTERM at every stage of run: 130, no
 // trace, work rescued.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	bin := faultBin(t)
 	stages := []string{"open.after-record", "source.pinned", "source.checkedout", "open.intended", "linux.joined", "probe.planted", "open.served", "call.started",
 		"call.ended", "close.begun", "rescue.standing", "close.removing"}
@@ -173,6 +177,7 @@ func stopped(pid int) bool {
 // TestImpatience: one signal asks a command that does not listen, the second
 // hurries, the third kills; then everything is gone.
 func TestImpatience(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		cmd := w.start(nil, "run", "--", "sh", "-c", job+"; trap '' TERM INT; echo x >/run/boundary/out/ready; while :; do sleep 1; done")

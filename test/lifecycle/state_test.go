@@ -43,6 +43,7 @@ func (w *world) refused(r harness.Result, code string) {
 }
 
 func TestStateReadOnly(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("ls")
@@ -88,6 +89,7 @@ func rootWorld(t *testing.T, name string) *world {
 }
 
 func TestStateOnReadOnlyMount(t *testing.T) {
+	t.Parallel()
 	w := rootWorld(t, "romount")
 	w.ok("ls")
 	r := w.inNamespace(`mount --bind "$STATE" "$STATE"; mount -o remount,bind,ro "$STATE"; exec "$CAISSON" run -- true`)
@@ -97,6 +99,7 @@ func TestStateOnReadOnlyMount(t *testing.T) {
 // TestDiskFull lets the file system below the state run full at the start, and
 // by the task's own hand.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	w := rootWorld(t, "full")
 	// 12 MiB hold the worker and the inventory, 256 KiB do not.
 	r := w.inNamespace(`mkdir -p "$STATE"; mount -t tmpfs -o size=256k,mode=700 none "$STATE"; exec "$CAISSON" run -- true`)
@@ -126,6 +129,7 @@ for t in $("$CAISSON" ls -q); do "$CAISSON" close --discard $t || echo close $?;
 }
 
 func TestRuntimeFolder(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		// Missing: it is made, private.
@@ -169,6 +173,7 @@ func TestRuntimeFolder(t *testing.T) {
 // TestNoHome: without HOME and XDG variables the user database decides, or the
 // program says what to set.
 func TestNoHome(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		r := w.with([]string{"HOME", "XDG_RUNTIME_DIR"}, "run", "--", "sh", "-c", "cd && pwd")
@@ -185,6 +190,7 @@ func TestNoHome(t *testing.T) {
 
 // TestNoVariables: HOME alone gives the XDG defaults.
 func TestNoVariables(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("needs an identity whose runtime folder is nobody else's: run as root")
 	}
@@ -204,6 +210,7 @@ func TestNoVariables(t *testing.T) {
 // TestInventoryLost: reap names the folders that nobody knows any more and
 // leaves them.
 func TestInventoryLost(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("run", "--name", "x", "--", "sh", "-c", job)
@@ -231,6 +238,7 @@ func TestInventoryLost(t *testing.T) {
 }
 
 func TestInventoryOfANewerVersion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, harness.NewIdentity(t, "newer", os.Getuid()), harness.Bin())
 	w.ok("ls")
 	update(t, w.State, "PRAGMA user_version = 99")
@@ -244,6 +252,7 @@ func TestInventoryOfANewerVersion(t *testing.T) {
 }
 
 func TestInventoryDamaged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, harness.NewIdentity(t, "damaged", os.Getuid()), harness.Bin())
 	w.ok("ls")
 	good, err := os.ReadFile(w.State + "/state.db")
@@ -260,6 +269,7 @@ func TestInventoryDamaged(t *testing.T) {
 // was set back does: nothing may break or be lost, and what was kept is still
 // there.
 func TestClockSetBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, harness.NewIdentity(t, "clock", os.Getuid()), harness.Bin())
 	w.ok("run", "--name", "x", "--", "sh", "-c", job)
 	v := w.show("x")

@@ -30,6 +30,7 @@ func terminate(t *testing.T, pid int) {
 // TestSupervisorOutlivesItsTerminal opens from a session whose terminal goes
 // away, with descriptors that must not be held on to.
 func TestSupervisorOutlivesItsTerminal(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		lock := w.Tmp + "/lock"
@@ -72,6 +73,7 @@ func TestSupervisorOutlivesItsTerminal(t *testing.T) {
 
 // TestSupervisorEnds: by SIGTERM with a rescue, by close, by the boundary's death.
 func TestSupervisorEnds(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("open", "term")
@@ -96,6 +98,7 @@ func TestSupervisorEnds(t *testing.T) {
 // TestCloseDuringExec: the command is ended, its caller told; no further
 // command is let in.
 func TestCloseDuringExec(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("open", "x")
@@ -123,6 +126,7 @@ func TestCloseDuringExec(t *testing.T) {
 
 // TestClientKilled: a command whose caller is gone is canceled; the task stays.
 func TestClientKilled(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("open", "x")
@@ -145,6 +149,7 @@ func TestClientKilled(t *testing.T) {
 
 // TestControlSocket: its mode, and who may speak to it.
 func TestControlSocket(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		w.ok("open", "x")
@@ -231,6 +236,7 @@ func ping(sock string) int {
 
 // TestOpenerKilled kills the command that opens while its supervisor works.
 func TestOpenerKilled(t *testing.T) {
+	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		for i := range count(6, 40) {
