@@ -51,7 +51,7 @@ stay on disk as kept, or when something could not be removed.`,
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&in.DryRun, "dry-run", "n", false, "only say what would happen and what there is to lose")
-	f.BoolVar(&in.Discard, "discard", false, "give the task's work up: rescue nothing")
+	f.BoolVar(&in.Discard, "discard", false, "give up what is not in a ref yet: rescue nothing, remove kept files")
 	f.StringVar(&keep, "keep", "", "instead of the task's own mode: auto, always, on-failure or never `MODE`")
 	_ = cmd.RegisterFlagCompletionFunc("keep", fixed(keepModes))
 	return cmd

@@ -115,7 +115,8 @@ func (a *app) diffCommand() *cobra.Command {
 		GroupID: groupTask,
 		Long: `Prints everything the task changed, committed or not, as a patch that ` + "`git apply`" + `
 takes: any file name, any bytes. On a terminal control characters are shown escaped;
-elsewhere the bytes are exact. Works on open and on kept tasks.`,
+elsewhere the bytes are exact. Works while the task's files are there: it is open, or
+kept with its source. Later the refs that show lists serve.`,
 		Example: `  caisson diff fix-login
   caisson diff t5k | git apply --3way
   caisson diff t5k --name-status -z`,

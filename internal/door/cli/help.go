@@ -256,7 +256,8 @@ const environmentText = `Read from your environment, at start:
   CAISSON_NEED         levels to demand, AXIS=LEVEL separated by commas; raises, never lowers
   CAISSON_UNATTENDED   1: nobody is there to answer
   CAISSON_STATE_DIR    state folder instead of $XDG_STATE_HOME/caisson; absolute
-  CAISSON_RUNTIME_DIR  sockets instead of $XDG_RUNTIME_DIR/caisson; absolute
+  CAISSON_RUNTIME_DIR  sockets instead of $XDG_RUNTIME_DIR/caisson (else /run/caisson for
+                       root, /run/user/UID/caisson or $TMPDIR/caisson-UID); absolute
   NO_COLOR             no colour
   PAGER, GIT_PAGER     empty or "cat": no pager; otherwise log and diff use less
 
