@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -375,26 +376,55 @@ func detailText(u *ui, detail any) string {
 	return b.String()
 }
 
-// missing prints the missing-boundary report.
+// missing prints the missing-boundary report. What all of many gaps have in
+// common is said once: a backend that is not usable has one reason, not ten.
 func (t *text) missing(list []task.Missing) {
+	line := func(label, s string) {
+		if s != "" {
+			t.printf("  %s %s\n", t.u.paint(dim, fmt.Sprintf("%-14s", label)), clean(s))
+		}
+	}
+	lines := func(label string, list []string) {
+		for _, s := range list {
+			line(label, s)
+			label = ""
+		}
+	}
+	var same task.Missing
+	if len(list) > 2 {
+		first := list[0]
+		all := func(has func(m task.Missing) bool) bool {
+			return !slices.ContainsFunc(list, func(m task.Missing) bool { return !has(m) })
+		}
+		if all(func(m task.Missing) bool { return m.WhyRequired == first.WhyRequired }) {
+			same.WhyRequired = first.WhyRequired
+		}
+		if all(func(m task.Missing) bool { return m.WhyLower == first.WhyLower }) {
+			same.WhyLower = first.WhyLower
+		}
+		for _, o := range first.Options {
+			if all(func(m task.Missing) bool { return slices.Contains(m.Options, o) }) {
+				same.Options = append(same.Options, o)
+			}
+		}
+	}
+	if same.WhyRequired != "" || same.WhyLower != "" || len(same.Options) > 0 {
+		t.printf("%s\n", t.u.paint(bold, "for every layer below"))
+		line("needed because", same.WhyRequired)
+		line("lower because", same.WhyLower)
+		lines("ways out", same.Options)
+	}
 	for _, m := range list {
 		t.printf("%s\n", t.u.paint(bold, fmt.Sprintf("missing: %s (%s) needs %s, has %s", m.Axis, m.Axis.Title(), level(m.Required), level(m.Effective))))
-		line := func(label, s string) {
-			if s != "" {
-				t.printf("  %s %s\n", t.u.paint(dim, fmt.Sprintf("%-14s", label)), clean(s))
-			}
+		if same.WhyRequired == "" {
+			line("needed because", m.WhyRequired)
 		}
-		lines := func(label string, list []string) {
-			for _, s := range list {
-				line(label, s)
-				label = ""
-			}
+		if same.WhyLower == "" {
+			line("lower because", m.WhyLower)
 		}
-		line("needed because", m.WhyRequired)
-		line("lower because", m.WhyLower)
 		lines("stays shared", m.Shared)
 		lines("blast radius", m.Blast)
-		lines("ways out", m.Options)
+		lines("ways out", slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return slices.Contains(same.Options, o) }))
 		line("acceptable by", strings.Join(m.Acceptable, ", "))
 	}
 }
