@@ -29,6 +29,7 @@ type endOptions struct {
 	keep    task.Keep // empty: the task's own mode
 	ofRun   bool      // the command of `run` is over: auto keeps changed work
 	failed  bool      // it ended with another status than 0
+	exit    *int      // its status; nil: it did not run
 	lost    bool      // the supervisor died: a person should see the files
 	expired bool      // the retention is over
 	tell    func(string)
@@ -166,7 +167,7 @@ func (l *live) release() {
 func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.CloseReport, error) {
 	rep := &task.CloseReport{Schema: closeSchema, ID: l.id, Discarded: o.discard}
 	defer l.release()
-	t, err := m.begin(ctx, l)
+	t, err := m.begin(ctx, l, o.exit)
 	if err != nil {
 		// Nothing can be recorded (a full disk, say). No process stays for that.
 		return nil, errors.Join(err, l.kill(ctx))
@@ -200,8 +201,8 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 	return m.closed(ctx, l, rep)
 }
 
-// begin records that the task is being ended.
-func (m *Manager) begin(ctx context.Context, l *live) (inventory.Task, error) {
+// begin records that the task is being ended, and how its command did.
+func (m *Manager) begin(ctx context.Context, l *live, exit *int) (inventory.Task, error) {
 	l.mu.Lock()
 	unserve := l.unserve
 	l.unserve = nil
@@ -214,7 +215,11 @@ func (m *Manager) begin(ctx context.Context, l *live) (inventory.Task, error) {
 		if t, err = tx.Task(l.id); err != nil || t.View.State == task.Closing {
 			return err
 		}
-		return tx.SetState(l.id, task.Closing, nil)
+		return tx.SetState(l.id, task.Closing, func(v *task.View) {
+			if exit != nil {
+				v.Exit = exit
+			}
+		})
 	})
 	if err != nil {
 		return t, err
@@ -276,24 +281,28 @@ func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) e
 	}
 	if cause == nil {
 		cause = m.removeSocket(l.id)
-		if cause == nil {
-			cs = append(cs, inventory.ResourceChange{Kind: kindSocket, Name: string(l.id) + ".sock", State: task.Gone})
-		}
 	}
-	if err := m.mark(ctx, l.id, cs); err != nil {
-		return errors.Join(cause, err)
+	if cause != nil {
+		return errors.Join(cause, m.mark(ctx, l.id, cs))
 	}
-	if l.log != nil && inst != nil && cause == nil {
+	// On record with the next step: until then they are looked for again.
+	l.observed = append(cs, inventory.ResourceChange{Kind: kindSocket, Name: string(l.id) + ".sock", State: task.Gone})
+	if l.log != nil && inst != nil {
 		if _, err := l.log.AppendBulk(ctx, evidence.BoundaryEnded, self, map[string]any{"confirmed": true}); err != nil {
 			return err
 		}
 	}
-	return cause
+	return nil
 }
 
 // mark records changes of resources that are on record.
 func (m *Manager) mark(ctx context.Context, id task.ID, cs []inventory.ResourceChange) error {
-	rs, err := m.cfg.DB.Resources(ctx, id)
+	return m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error { return markIn(tx, id, cs) })
+}
+
+// markIn is mark as a part of a larger step.
+func markIn(tx *inventory.Tx, id task.ID, cs []inventory.ResourceChange) error {
+	rs, err := tx.Resources(id)
 	if err != nil {
 		return err
 	}
@@ -303,19 +312,13 @@ func (m *Manager) mark(ctx context.Context, id task.ID, cs []inventory.ResourceC
 	}
 	var known []inventory.ResourceChange
 	for _, c := range cs {
-		s, ok := state[c.Kind+"\x00"+c.Name]
-		if !ok || s == c.State {
-			continue
+		// What is gone stays so, also when a process was killed right after it
+		// had recorded it.
+		if s, ok := state[c.Kind+"\x00"+c.Name]; ok && s != c.State && s != task.Gone {
+			known = append(known, c)
 		}
-		if c.State == task.Gone && s == task.Present {
-			known = append(known, inventory.ResourceChange{Kind: c.Kind, Name: c.Name, State: task.Removing})
-		}
-		known = append(known, c)
 	}
-	if len(known) == 0 {
-		return nil
-	}
-	return m.cfg.DB.SetResources(ctx, id, known)
+	return tx.SetResources(id, known)
 }
 
 // removeSocket takes the control socket away if it is one.
@@ -360,6 +363,9 @@ func (m *Manager) retain(ctx context.Context, l *live, rep *task.CloseReport, r 
 				return err
 			}
 		}
+		if err := markIn(tx, l.id, l.observed); err != nil {
+			return err
+		}
 		if err := tx.SetState(l.id, task.Kept, func(v *task.View) {
 			v.Retention, v.Results = r, rep.Rescued
 			if cause != nil {
@@ -394,6 +400,9 @@ func (m *Manager) closed(ctx context.Context, l *live, rep *task.CloseReport) (*
 				return err
 			}
 		}
+		if err := markIn(tx, l.id, l.observed); err != nil {
+			return err
+		}
 		if err := tx.SetState(l.id, task.Closed, func(v *task.View) { v.Retention, v.Results = nil, rep.Rescued }); err != nil {
 			return err
 		}
@@ -415,6 +424,9 @@ func (m *Manager) stuck(ctx context.Context, l *live, rep *task.CloseReport, cau
 		_, _ = l.log.Append(ctx, evidence.TaskStuck, self, map[string]any{"error": cause.Error()})
 	}
 	serr := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+		if err := markIn(tx, l.id, l.observed); err != nil {
+			return err
+		}
 		if err := tx.SetState(l.id, task.Stuck, func(v *task.View) {
 			v.Problem = cause.Error()
 			if len(rep.Rescued) > 0 {

@@ -108,6 +108,10 @@ type live struct {
 	limitAt time.Time // when
 	ooms    int64     // kills for want of memory that are accounted for
 
+	// observed are changes of resources that go on record with the next step of
+	// the end; of whoever runs finish.
+	observed []inventory.ResourceChange
+
 	ending   sync.Once
 	report   *task.CloseReport
 	endErr   error

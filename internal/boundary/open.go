@@ -150,10 +150,12 @@ func (m *Manager) resources(d *decided, l *live) []inventory.Resource {
 		{Resource: task.Resource{Kind: kindSocket, Name: string(l.id) + ".sock", Token: l.token}, Provider: "boundary"},
 	}
 	if mayPin(d.repo) {
-		rs = append(rs, inventory.Resource{Resource: task.Resource{Kind: kindPins, Name: "refs/caisson/" + string(l.id) + "/pin", Token: l.token}, Provider: "source", Durable: true})
+		rs = append(rs, inventory.Resource{Resource: task.Resource{Kind: kindPins, Name: pinsName(l.id), Token: l.token}, Provider: "source", Durable: true})
 	}
 	return append(rs, backendResources(d.driver, l.spec)...)
 }
+
+func pinsName(id task.ID) string { return "refs/caisson/" + string(id) + "/pin" }
 
 // mayPin reports whether source.Prepare writes pins: also for a clone that
 // shares nothing, to compare with.
@@ -282,7 +284,7 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 func present(l *live, pinned bool, made []backend.Resource) []inventory.ResourceChange {
 	cs := []inventory.ResourceChange{{Kind: kindFiles, Name: string(l.id), State: task.Present, External: l.dir}}
 	if pinned {
-		cs = append(cs, inventory.ResourceChange{Kind: kindPins, Name: "refs/caisson/" + string(l.id) + "/pin", State: task.Present})
+		cs = append(cs, inventory.ResourceChange{Kind: kindPins, Name: pinsName(l.id), State: task.Present})
 	}
 	for _, r := range made {
 		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: task.Present, External: r.External})

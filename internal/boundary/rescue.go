@@ -299,9 +299,11 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 	rep.Rescued = merge(withoutFiles(rep.Rescued), m.keptFiles(l))
 	left = exists(filepath.Join(l.dir, "kept"))
 	if !left {
-		if err := m.mark(ctx, l.id, []inventory.ResourceChange{{Kind: kindFiles, Name: string(l.id), State: task.Removing}}); err != nil {
+		if err := m.mark(ctx, l.id, append(l.observed, inventory.ResourceChange{Kind: kindFiles, Name: string(l.id), State: task.Removing},
+			inventory.ResourceChange{Kind: kindPins, Name: pinsName(l.id), State: task.Removing})); err != nil {
 			return false, err
 		}
+		l.observed = nil
 	}
 	if err := sys.Fault("close.removing"); err != nil {
 		return false, err
@@ -334,11 +336,11 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 	if err := sys.Fault("close.pins"); err != nil {
 		return false, err
 	}
-	gone := []inventory.ResourceChange{{Kind: kindPins, Name: "refs/caisson/" + string(l.id) + "/pin", State: task.Gone}}
+	l.observed = append(l.observed, inventory.ResourceChange{Kind: kindPins, Name: pinsName(l.id), State: task.Gone})
 	if !left {
-		gone = append(gone, inventory.ResourceChange{Kind: kindFiles, Name: string(l.id), State: task.Gone})
+		l.observed = append(l.observed, inventory.ResourceChange{Kind: kindFiles, Name: string(l.id), State: task.Gone})
 	}
-	return left, m.mark(ctx, l.id, gone)
+	return left, nil
 }
 
 // keepOut keeps what the task put into its output store.

@@ -9,7 +9,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-var _ = sys.RegisterFaults("run.called", "run.recorded", "run.ended")
+var _ = sys.RegisterFaults("run.called", "run.ended")
 
 // Run implements door.Engine: one task, one command, then the end.
 func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, io *door.ExecIO) (task.Outcome, bool, error) {
@@ -30,15 +30,10 @@ func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, i
 	ran := err == nil || code == task.CodeOutcomeUnknown || code == task.CodeEvidence
 	failed := err != nil || out.Exit != 0
 	err = errors.Join(err, sys.Fault("run.called"))
-	if ran {
-		exit := out.Exit
-		if uerr := m.cfg.DB.Update(context.WithoutCancel(ctx), l.id, func(v *task.View) { v.Exit = &exit }); uerr != nil {
-			err = errors.Join(err, uerr)
-		}
-	}
-	err = errors.Join(err, sys.Fault("run.recorded"))
 	o := endOptions{ofRun: true, failed: failed, discard: req.Discard, tell: io.Progress}
-	if !ran {
+	if ran {
+		o.exit = &out.Exit
+	} else {
 		// The command was never started: there is nothing of it to keep.
 		o.keep = task.KeepNever
 	}
