@@ -47,6 +47,10 @@ func (r *Repo) resolve(ctx context.Context, rev string) (string, error) {
 		GitDir: r.gitDir, Stdin: strings.NewReader(ask + "\n"), Max: 64 << 10,
 		Args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)"},
 	})
+	if git.Status(err) > 0 {
+		// Some forms, as @{upstream} without one, are fatal instead of missing.
+		return "", task.Errorf(task.CodeNotFound, "source.base", "%s is no revision here: %v", quote(rev), err).WithHint("name a branch, a tag or a commit")
+	}
 	if err != nil {
 		return "", err
 	}
