@@ -14,6 +14,7 @@ import (
 // with the scope each value comes from.
 type config struct {
 	last  map[string]string // key → last value
+	user  map[string]string // key → last value outside the repository
 	local map[string]bool   // keys the repository itself sets
 	safe  []string          // safe.directory, outside the repository
 }
@@ -54,7 +55,7 @@ func readConfig(ctx context.Context, g *git.Git, gitDir string, env []string) (*
 
 // parseConfig reads scope NUL key LF value NUL records.
 func parseConfig(out []byte) (*config, error) {
-	c := &config{last: map[string]string{}, local: map[string]bool{}}
+	c := &config{last: map[string]string{}, user: map[string]string{}, local: map[string]bool{}}
 	recs, ok := git.SplitZ(out)
 	if !ok || len(recs)%2 != 0 {
 		return nil, task.Errorf(task.CodeSource, "source.config", "git's configuration listing cannot be read")
@@ -83,6 +84,8 @@ func parseConfig(out []byte) (*config, error) {
 		c.last[k] = v
 		if inRepo {
 			c.local[k] = true
+		} else {
+			c.user[k] = v
 		}
 	}
 	return c, nil
@@ -140,16 +143,17 @@ func (c *config) identity(env []string) task.GitIdentity {
 }
 
 // excludes returns the text of the user's own ignore rules: the repository's
-// info/exclude and core.excludesFile.
+// info/exclude and core.excludesFile. The text goes into the task, so the
+// repository must not choose the file: a planted one would name ~/.ssh/id_rsa.
 func (c *config) excludes(common string, env []string) []byte {
 	var out []byte
-	add := func(p string) {
-		if b, err := readLimited(p, 1<<20); err == nil && len(b) > 0 {
+	add := func(b []byte, err error) {
+		if err == nil && len(b) > 0 {
 			out = append(append(out, b...), '\n')
 		}
 	}
 	home := envValue(env, "HOME")
-	global, set := c.last["core.excludesfile"]
+	global, set := c.user["core.excludesfile"]
 	switch {
 	case set && strings.HasPrefix(global, "~/") && home != "":
 		global = home + global[1:]
@@ -160,10 +164,28 @@ func (c *config) excludes(common string, env []string) []byte {
 		global = home + "/.config/git/ignore"
 	}
 	if strings.HasPrefix(global, "/") {
-		add(global)
+		add(readLimited(global, 1<<20))
 	}
-	add(common + "/info/exclude") // the later rule wins, as in git
+	add(readWithin(common, "info/exclude", 1<<20)) // the later rule wins, as in git
 	return out
+}
+
+// readWithin reads a file of a git directory. A link that leads out of it is
+// refused: what is read here goes into the task.
+func readWithin(dir, name string, max int64) ([]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	st, err := root.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > max {
+		return nil, task.Errorf(task.CodeSource, "source.read", "%s is not a regular file of at most %d bytes", quote(name), max)
+	}
+	return root.ReadFile(name)
 }
 
 // readLimited reads a regular file of at most max bytes.

@@ -4,20 +4,27 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"os"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/task"
 )
 
 // conversation is a git that answers questions one after the other.
 type conversation struct {
-	in   *io.PipeWriter
+	in   *os.File
 	out  *bufio.Reader
 	outw *io.PipeReader
 	done chan error
 }
 
-func converse(ctx context.Context, g *git.Git, cmd git.Cmd) *conversation {
-	inR, inW := io.Pipe()
+// The questions go through a pipe of the kernel. With one of this process the
+// wait for a git that was killed would also wait for a reader that nobody feeds.
+func converse(ctx context.Context, g *git.Git, cmd git.Cmd) (*conversation, error) {
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return nil, task.Errorf(task.CodeUnavailable, "source.git", "git cannot be asked: %v", err)
+	}
 	outR, outW := io.Pipe()
 	cmd.Stdin, cmd.Stdout = inR, outW
 	c := &conversation{in: inW, out: bufio.NewReaderSize(outR, 64<<10), outw: outR, done: make(chan error, 1)}
@@ -25,14 +32,13 @@ func converse(ctx context.Context, g *git.Git, cmd git.Cmd) *conversation {
 		_, err := g.Run(ctx, cmd)
 		if err != nil {
 			outW.CloseWithError(err)
-			inR.CloseWithError(err)
 		} else {
 			outW.Close()
-			inR.Close()
 		}
+		inR.Close()
 		c.done <- err
 	}()
-	return c
+	return c, nil
 }
 
 // exchange sends a question and lets read take the NUL-terminated fields of
@@ -53,7 +59,7 @@ func (c *conversation) exchange(question []byte, read func(next func() (string, 
 	})
 	if err != nil {
 		c.outw.CloseWithError(err)
-		c.in.CloseWithError(err)
+		c.in.Close()
 	}
 	if serr := <-sent; err == nil {
 		err = serr

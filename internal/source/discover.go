@@ -112,6 +112,12 @@ func at(d string) (l layout, ok bool, err error) {
 		if err := backPointer(l); err != nil {
 			return l, false, err
 		}
+	} else if !st.IsDir() && filepath.Base(l.gitDir) == ".git" && filepath.Dir(l.gitDir) != d {
+		// git writes such a file for a submodule or a separate git directory,
+		// never with the .git of another checkout. A planted one would show that
+		// repository to the task and bring the task's results into it.
+		return l, false, broken("remove that file, or start in "+quote(filepath.Dir(l.gitDir)),
+			"%s points to the git directory of another checkout, %s", quote(dot), quote(l.gitDir))
 	}
 	if !exists(filepath.Join(l.common, "objects")) || !exists(filepath.Join(l.common, "HEAD")) {
 		return l, false, broken("run `git fsck` there", "%s is not a complete git directory", quote(l.common))
@@ -131,6 +137,10 @@ func at(d string) (l layout, ok bool, err error) {
 // backPointer checks that the linked worktree's administrative folder belongs
 // to this checkout: a planted .git file must not lend it another's identity.
 func backPointer(l layout) error {
+	if filepath.Dir(l.gitDir) != filepath.Join(l.common, "worktrees") {
+		return broken("remove the file commondir there", "%s names %s as its repository, which keeps its worktrees elsewhere",
+			quote(l.gitDir), quote(l.common))
+	}
 	b, err := readSmall(filepath.Join(l.gitDir, "gitdir"))
 	back := strings.TrimRight(string(b), "\r\n")
 	if err == nil && !filepath.IsAbs(back) {
@@ -170,9 +180,12 @@ func readSmall(p string) ([]byte, error) {
 
 // alternates lists the object stores that the user's own store borrows from.
 func alternates(objects string) []string {
-	b, err := os.ReadFile(filepath.Join(objects, "info", "alternates"))
-	if err != nil {
+	b, err := readLimited(filepath.Join(objects, "info", "alternates"), 1<<20)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if err != nil {
+		return []string{"unreadable"}
 	}
 	var out []string
 	for _, line := range strings.Split(string(b), "\n") {

@@ -124,7 +124,7 @@ func Inspect(ctx context.Context, o Options) (*Repo, error) {
 	r.chooseRefs(refs)
 	r.Identity = conf.identity(o.Env)
 	r.excludes = conf.excludes(l.common, o.Env)
-	r.attrs, _ = readLimited(filepath.Join(l.common, "info", "attributes"), 1<<20)
+	r.attrs, _ = readWithin(l.common, "info/attributes", 1<<20)
 	for _, k := range []string{"core.autocrlf", "core.eol"} {
 		if v, ok := conf.last[k]; ok {
 			r.settings = append(r.settings, [2]string{k, v})
@@ -197,6 +197,14 @@ func (r *Repo) judge(l layout, c *config, env []string) error {
 	if truth(c.last["core.bare"]) && c.local["core.bare"] && !l.linked {
 		return unsupported("make a checkout with `git worktree add`, or unset core.bare", "%s says that it is a bare repository", quote(l.common))
 	}
+	if w := c.last["core.worktree"]; c.local["core.worktree"] && !l.linked {
+		if !filepath.IsAbs(w) {
+			w = filepath.Join(l.gitDir, w)
+		}
+		if real, err := filepath.EvalSymlinks(w); err != nil || real != l.top {
+			return broken("start in "+quote(w), "the repository of %s names another folder as its work tree: %s", quote(l.top), quote(w))
+		}
+	}
 	if f := c.last["extensions.objectformat"]; f != "" {
 		if f != "sha1" && f != "sha256" {
 			return unsupported("use a clone with sha1 or sha256", "the repository uses the object format %s", quote(f))
@@ -222,17 +230,22 @@ func (r *Repo) judge(l layout, c *config, env []string) error {
 			return unsupported("rename that folder", "the object store's path %s contains a quote or line break", quote(a))
 		}
 	}
-	r.Ref.Shared = r.Ref.History == task.HistoryFull && r.Pinnable && len(alts) == 0
+	// A store that is a link is not shown as a whole: it may lead anywhere.
+	linked := r.objects != filepath.Join(l.common, "objects")
+	r.Ref.Shared = r.Ref.History == task.HistoryFull && r.Pinnable && len(alts) == 0 && !linked
 	if r.Ref.Shared {
 		r.Objects = []string{r.objects}
 	} else if r.Ref.History == task.HistoryFull {
 		why := "refs cannot be written into the repository"
-		if r.Pinnable {
+		switch {
+		case r.Pinnable && linked:
+			why = "the repository's object store is a link to another folder"
+		case r.Pinnable:
 			why = "the repository itself borrows objects from another one"
 		}
 		r.note("self-contained clone: " + why)
 	}
-	if b, err := readLimited(filepath.Join(l.common, "shallow"), 16<<20); err == nil && len(b) > 0 {
+	if b, err := readWithin(l.common, "shallow", 16<<20); err == nil && len(b) > 0 {
 		r.shallow = b
 		r.note("shallow repository: the task's history ends where yours does")
 	}

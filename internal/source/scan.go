@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/source/tree"
@@ -241,6 +242,9 @@ func (sc *scanner) take(e *tree.Entry) error {
 		}
 		return sc.stage.link(e.Path, target)
 	}
+	if e.Info.Size > sc.stage.left {
+		return sc.stage.full() // before the copy: the size costs nothing inside
+	}
 	f, err := e.Open()
 	if err != nil {
 		return err
@@ -292,12 +296,20 @@ func is8dot3(name string, forms ...string) bool {
 // ignoreAsker holds one `git check-ignore` that answers as the walk goes on,
 // so that ignored folders are never walked.
 type ignoreAsker struct {
-	ctx  context.Context
-	g    *git.Git
-	ws   Workspace
-	work string
-	c    *conversation
+	ctx    context.Context
+	g      *git.Git
+	ws     Workspace
+	work   string
+	c      *conversation
+	cancel context.CancelCauseFunc
+	left   time.Duration // of askTime
 }
+
+// askTime bounds how long git may match ignore rules in one look at a task. The
+// rules are chosen inside, and a pattern with many stars takes for ever.
+var askTime = 2 * time.Minute
+
+var errAskTime = errors.New("matching took too long")
 
 // ask reports for each path whether it is ignored.
 func (a *ignoreAsker) ask(paths []string) ([]bool, error) {
@@ -305,8 +317,20 @@ func (a *ignoreAsker) ask(paths []string) ([]bool, error) {
 		cmd := a.ws.shadowCmd("check-ignore", "-z", "--stdin", "--verbose", "--non-matching", "--no-index")
 		cmd.WorkTree = a.work
 		cmd.Config = []string{"core.bare=false"}
-		a.c = converse(a.ctx, a.g, cmd)
+		ctx, cancel := context.WithCancelCause(a.ctx)
+		c, err := converse(ctx, a.g, cmd)
+		if err != nil {
+			cancel(nil)
+			return nil, err
+		}
+		a.ctx, a.cancel, a.c, a.left = ctx, cancel, c, askTime
 	}
+	begun := time.Now()
+	t := time.AfterFunc(a.left, func() { a.cancel(errAskTime) })
+	defer func() {
+		t.Stop()
+		a.left -= time.Since(begun)
+	}()
 	var q bytes.Buffer
 	for _, p := range paths {
 		// "./" keeps a leading colon from being pathspec magic.
@@ -329,6 +353,10 @@ func (a *ignoreAsker) ask(paths []string) ([]bool, error) {
 		}
 		return nil
 	})
+	if err != nil && errors.Is(context.Cause(a.ctx), errAskTime) {
+		return nil, task.Errorf(task.CodeLimit, "source.ignored", "the ignore rules in the task's files could not be matched within %s", askTime).
+			WithHint("simplify the .gitignore files inside; nothing was removed")
+	}
 	return out, err
 }
 
@@ -339,6 +367,7 @@ func (a *ignoreAsker) close() error {
 	}
 	c := a.c
 	a.c = nil
+	defer a.cancel(nil)
 	err := c.close()
 	if git.Status(err) == 1 {
 		return nil // nothing was ignored

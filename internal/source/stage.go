@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -76,7 +77,7 @@ func (st *stage) put(p string, r io.Reader, mode os.FileMode) error {
 	if err != nil {
 		return st.fail(p, err)
 	}
-	n, err := io.Copy(f, io.LimitReader(r, st.left+1))
+	n, err := copySparse(f, io.LimitReader(r, st.left+1))
 	if err == nil {
 		err = f.Chmod(mode)
 	}
@@ -84,11 +85,36 @@ func (st *stage) put(p string, r io.Reader, mode os.FileMode) error {
 		err = cerr
 	}
 	if st.left -= n; st.left < 0 {
-		return task.Errorf(task.CodeLimit, "source.stage", "the task changed more than %d GiB of files", maxStaged>>30).
-			WithHint("remove or ignore large files inside")
+		return st.full()
 	}
 	st.put0[p] = true
 	return st.fail(p, err)
+}
+
+func (st *stage) full() error {
+	return task.Errorf(task.CodeLimit, "source.stage", "the task changed more than %d GiB of files", maxStaged>>30).
+		WithHint("remove or ignore large files inside")
+}
+
+// copySparse copies and leaves a hole for every block of zeros: a file that took
+// no space inside, whatever its size, must not fill the disk of the host.
+func copySparse(dst *os.File, src io.Reader) (n int64, err error) {
+	buf, zero := make([]byte, 64<<10), make([]byte, 64<<10)
+	for {
+		m, rerr := io.ReadFull(src, buf)
+		if m > 0 && !bytes.Equal(buf[:m], zero[:m]) {
+			if _, err := dst.WriteAt(buf[:m], n); err != nil {
+				return n, err
+			}
+		}
+		n += int64(m)
+		switch {
+		case errors.Is(rerr, io.EOF), errors.Is(rerr, io.ErrUnexpectedEOF):
+			return n, dst.Truncate(n)
+		case rerr != nil:
+			return n, rerr
+		}
+	}
 }
 
 // link writes a copy of a symbolic link. Nothing ever follows it.

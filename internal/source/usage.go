@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math"
 	"path/filepath"
 
 	"github.com/caisson-dev/caisson/internal/source/tree"
@@ -12,6 +13,9 @@ import (
 // blockSize is the unit in which space is taken on ordinary file systems; the
 // exact figure of the kernel's st_blocks is not worth another field.
 const blockSize = 4096
+
+// maxUsage is what Usage says of anything larger.
+const maxUsage = math.MaxInt64 / 2
 
 // Usage estimates the bytes that source and output store of a task's folder
 // take on disk, from sizes rounded up to blocks. A sparse file counts as if it
@@ -28,7 +32,12 @@ func Usage(ctx context.Context, taskDir string) (int64, error) {
 		}
 		err = root.Walk(ctx, func(_ string, entries []*tree.Entry) error {
 			for _, e := range entries {
-				sum += (e.Info.Size + blockSize - 1) / blockSize * blockSize
+				// The sizes are chosen inside: two of them can be more than a sum holds.
+				blocks := min((e.Info.Size+blockSize-1)/blockSize, maxUsage/blockSize)
+				if e.Info.Size > maxUsage {
+					blocks = maxUsage / blockSize
+				}
+				sum = min(sum+blocks*blockSize, maxUsage)
 				e.Descend = e.Info.Kind == tree.Dir && !e.Info.OtherDevice
 			}
 			return nil
