@@ -195,3 +195,41 @@ func TestCancelAndPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Files that are kept for a while must not block the next attempt under the
+// same name, and the name then means the task that lives.
+func TestNameIsFreeOnceKept(t *testing.T) {
+	ctx := context.Background()
+	db, err := Open(ctx, filepath.Join(t.TempDir(), "s", "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	make := func() task.ID {
+		id := task.NewID()
+		if err := db.CreateTask(ctx, Task{View: task.View{ID: id, Name: "fix", Created: time.Now()}}); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	old := make()
+	if err := db.CreateTask(ctx, Task{View: task.View{ID: task.NewID(), Name: "fix", Created: time.Now()}}); task.CodeOf(err) != task.CodeConflict {
+		t.Fatalf("a name of a living task was given again: %v", err)
+	}
+	for _, s := range []task.State{task.Closing, task.Kept} {
+		if err := db.SetState(ctx, old, s, func(v *task.View) { v.Retention = &task.Retention{Until: time.Now().Add(time.Hour)} }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := db.Find(ctx, "fix"); err != nil || got.ID() != old {
+		t.Fatalf("the kept task alone: %v, %v", got.ID(), err)
+	}
+	young := make()
+	if got, err := db.Find(ctx, "fix"); err != nil || got.ID() != young {
+		t.Fatalf("kept and living: %v, %v", got.ID(), err)
+	}
+	// The kept one ends while the other holds the name.
+	if err := db.SetState(ctx, old, task.Closing, nil); err != nil {
+		t.Fatal(err)
+	}
+}

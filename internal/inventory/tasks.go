@@ -60,7 +60,7 @@ func (tx *Tx) exec(op, query string, args ...any) (int64, error) {
 }
 
 // CreateTask records a new task in state planned. View.ID must be set and
-// fresh. A name that another task holds, closed ones apart, is an error with
+// fresh. A name that another task holds, which is not yet being ended, is an error with
 // code conflict; of two processes with one name exactly one wins. In the same
 // Tx call SetSupervisor: a task without one looks abandoned to Due.
 func (tx *Tx) CreateTask(t Task) error {
@@ -81,7 +81,7 @@ func (tx *Tx) CreateTask(t Task) error {
 		string(t.View.ID), t.View.Name, string(task.Planned), t.Repo, t.Base, t.OwnerUID, t.View.Created.UnixNano(), now, view)
 	if sqliteCode(err) == sqliteUnique {
 		var other, state string
-		if err := tx.tx.QueryRowContext(tx.ctx, `SELECT id, state FROM tasks WHERE name = ? AND name <> '' AND state <> 'closed'`, t.View.Name).Scan(&other, &state); err != nil {
+		if err := tx.tx.QueryRowContext(tx.ctx, `SELECT id, state FROM tasks WHERE name = ? AND name <> '' AND state IN `+holdsName, t.View.Name).Scan(&other, &state); err != nil {
 			return tx.db.fail(op, err)
 		}
 		return task.Errorf(task.CodeConflict, op, "the name %q is taken by task %s (%s)", t.View.Name, other, state).
@@ -116,6 +116,10 @@ func (tx *Tx) Task(id task.ID) (Task, error) {
 func notFound(ref string) error {
 	return task.Errorf(task.CodeNotFound, "inventory.find", "no task %q", ref).WithHint("caisson ls --all lists every task")
 }
+
+// holdsName lists the states in which a task's name is taken, as the unique
+// index of the schema has them.
+const holdsName = `('planned','blocked','creating','probing','ready','paused')`
 
 const taskColumns = `SELECT t.id, t.name, t.state, t.repo, t.base, t.owner_uid, t.created, t.updated, t.sealed, t.attempts, t.next_try, t.last_error, t.view,
  s.boot_id, s.pid, s.start_ticks, s.pidns_inode, s.lock_path, s.started FROM tasks t LEFT JOIN supervisors s ON s.task = t.id `

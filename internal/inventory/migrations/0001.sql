@@ -27,8 +27,9 @@ CREATE TABLE tasks (
   CHECK (state <> 'stuck' OR next_try IS NOT NULL)
 );
 
--- A name is free again once its task is closed.
-CREATE UNIQUE INDEX tasks_name ON tasks (name) WHERE name <> '' AND state <> 'closed';
+-- A name is free again once its task is being ended: files that are kept for a
+-- while must not block the next attempt.
+CREATE UNIQUE INDEX tasks_name ON tasks (name) WHERE name <> '' AND state IN ('planned','blocked','creating','probing','ready','paused');
 CREATE INDEX tasks_open ON tasks (state) WHERE state <> 'closed';
 
 CREATE TABLE supervisors (
