@@ -33,6 +33,12 @@ type decided struct {
 // as at any other end.
 const defaultTimeout = 7 * 24 * time.Hour
 
+// What the worker and its guardians themselves need.
+const (
+	minMemory = 16 << 20
+	minPids   = 64
+)
+
 // insideUID is the one user inside every boundary.
 const insideUID = 1000
 
@@ -99,6 +105,10 @@ func (m *Manager) accepts(r *task.Request) error {
 	}
 	if r.Keep == "" {
 		r.Keep = task.KeepAuto
+	}
+	if mem := r.Limits.MemoryBytes; mem != 0 && mem < minMemory || r.Limits.Pids != 0 && r.Limits.Pids < minPids || r.Limits.CPUs < 0 || r.Limits.DiskBytes < 0 || r.Limits.Timeout < 0 {
+		return task.Errorf(task.CodeUsage, "plan", "a limit is too small to hold a boundary").
+			WithHint("at least %d MiB of memory and %d processes", minMemory>>20, minPids)
 	}
 	for _, g := range r.Grants {
 		if g != "ptrace" && g != "userns" {

@@ -92,6 +92,7 @@ type live struct {
 	spec     backend.Spec
 	keep     task.Keep
 
+	notes   []string // what the person should know about this task
 	secrets []string // K=V that a person passed in; kept out of the evidence
 	unserve func()   // stops the control socket; guarded by mu; nil when there is none
 

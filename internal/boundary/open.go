@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +48,15 @@ func (m *Manager) Open(ctx context.Context, req task.Request, progress func(stri
 		_, cerr := m.Close(dctx, string(id), door.CloseOptions{Keep: task.KeepNever, Progress: progress})
 		return nil, errors.Join(err, cerr)
 	}
+	m.say(v.Source.Notes)
 	return v, nil
+}
+
+// say tells a person what they should know about a task.
+func (m *Manager) say(notes []string) {
+	for _, n := range notes {
+		m.cfg.Log(n)
+	}
 }
 
 // OpenHere opens a task whose boundary this process holds, and returns its id
@@ -255,13 +264,29 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 	if err := sys.Fault("open.intended"); err != nil {
 		return err
 	}
+	// A look at what the task does not have, while the boundary is being made.
+	look := make(chan string, 1)
+	go func() {
+		text, err := source.Uncommitted(ctx, d.repo, l.ws)
+		if err != nil && ctx.Err() == nil {
+			text = "whether your checkout has uncommitted files could not be told: " + err.Error()
+		}
+		look <- text
+	}()
 	st, err := m.stand(ctx, d.driver, &l.spec, func(cause error) { m.poisoned(l, cause) })
+	uncommitted := <-look
 	if st != nil {
 		l.stands(st)
 	}
 	if err != nil {
 		return err
 	}
+	l.notes = append(l.notes, prep.Ref.Notes...)
+	if uncommitted != "" {
+		l.notes = append(l.notes, uncommitted)
+	}
+	l.notes = append(l.notes, weaker(d)...)
+	prep.Ref.Notes = l.notes
 	if err := sys.Fault("open.boundary"); err != nil {
 		return err
 	}
@@ -278,6 +303,21 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 		return err
 	}
 	return m.prove(ctx, l, d, st)
+}
+
+// weaker says which limits that a person asked for hold less than asked.
+func weaker(d *decided) []string {
+	l := d.req.Limits
+	if l.MemoryBytes == 0 && l.CPUs == 0 && l.Pids == 0 {
+		return nil
+	}
+	var out []string
+	for _, f := range d.plan.Plan.Findings {
+		if f.Axis == task.RES && f.Cap < 2 {
+			out = append(out, "the limits you asked for hold only in part: "+f.Text)
+		}
+	}
+	return out
 }
 
 // present lists what build made.
@@ -297,6 +337,9 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing) 
 	proved, seen, findings, report, err := m.probe(ctx, st, &l.spec, hostLevels(d.repo.Ref, d.grants))
 	if err != nil {
 		return err
+	}
+	if q, ok := st.inst.(backend.Qualified); ok {
+		findings = add(findings, d.plan.Plan.Findings, q.Findings())
 	}
 	levels, mismatch := d.plan.Compare(proved, seen, findings)
 	typ := evidence.ProbeReported
@@ -381,4 +424,15 @@ func (m *Manager) abandon(ctx context.Context, l *live, cause error) error {
 		return errors.Join(cause, task.Errorf(task.CodeStuck, "open", "and what it had made could not be removed yet").WithHint("`caisson show %s` lists it; `caisson reap` retries", l.id))
 	}
 	return cause
+}
+
+// add appends the findings of more that are neither in have nor in known.
+func add(have, known, more []task.Finding) []task.Finding {
+	for _, f := range more {
+		same := func(g task.Finding) bool { return g.ID == f.ID && g.Location == f.Location }
+		if !slices.ContainsFunc(have, same) && !slices.ContainsFunc(known, same) {
+			have = append(have, f)
+		}
+	}
+	return have
 }

@@ -25,6 +25,7 @@ func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, i
 		}
 		return task.Outcome{}, false, err
 	}
+	m.say(l.notes)
 	out, err := m.call(ctx, l, cmd, io)
 	code := task.CodeOf(err)
 	ran := err == nil || code == task.CodeOutcomeUnknown || code == task.CodeEvidence

@@ -59,6 +59,11 @@ func open(ctx context.Context, note func(string)) (*house, error) {
 		return nil, task.Errorf(task.CodeStateStore, "wire", "no place for state: %w", err).
 			WithHint("set HOME, or CAISSON_STATE_DIR and CAISSON_RUNTIME_DIR to absolute folders")
 	}
+	if os.Getenv("CAISSON_RUNTIME_DIR") == "" && sys.PrivateDir(dirs.Runtime) != nil {
+		// Nobody asked for this place, and it cannot be had: uid 0 of a user
+		// namespace, for one, may not write below /run.
+		dirs.Runtime = filepath.Join(os.TempDir(), "caisson-"+strconv.Itoa(os.Getuid()))
+	}
 	for _, d := range []string{dirs.State, dirs.Runtime} {
 		if err := sys.PrivateDir(d); err != nil {
 			return nil, task.Errorf(task.CodeStateStore, "wire", "the folder %s cannot be used: %w", d, err).

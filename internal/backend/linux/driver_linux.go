@@ -22,6 +22,10 @@ const setupTimeout = 20 * time.Second
 // destroyTimeout bounds a removal whose caller set no deadline.
 const destroyTimeout = 10 * time.Second
 
+// minPerProcess is what one of our own processes may need when no control group
+// limits the task as a whole (measured: a Go program ends below about 90 MiB).
+const minPerProcess = 128 << 20
+
 // Driver makes boundaries on this kernel. Its methods may be called at once.
 type Driver struct {
 	cfg    Config
@@ -96,6 +100,10 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 		in.idmapErr = pl.tryIDMap()
 	}
 	pl.perProcess = !limited(in.groups)["memory"]
+	if pl.perProcess && in.limits.MemoryBytes < minPerProcess {
+		return nil, task.Errorf(task.CodeUsage, op, "%d MiB of memory is too small where each process is limited by itself", in.limits.MemoryBytes>>20).
+			WithHint("at least %d MiB, or run caisson in a delegated control group", minPerProcess>>20)
+	}
 	plan, err := pl.plan()
 	if root && pl.ns != nil && isIDMapError(err) {
 		// The file system of the task's own folders cannot do it: be root's id

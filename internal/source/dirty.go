@@ -1,0 +1,109 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/caisson-dev/caisson/internal/source/git"
+)
+
+// maxIndex bounds the index that is copied for a look at the user's checkout;
+// a larger one is not looked at.
+const maxIndex = 512 << 20
+
+// Uncommitted says in one line what of the user's checkout a task at HEAD does
+// not have: changed and untracked files. Empty when there is nothing, or when
+// it cannot be told cheaply. It needs the shadow repository that Prepare made:
+// git reads a copy of the user's index under caisson's own git directory, so
+// that nothing the user's repository configures can run, and writes nothing.
+func Uncommitted(ctx context.Context, r *Repo, ws Workspace) (string, error) {
+	if r.Ref.Base == "" || r.Ref.BaseRev != "" && r.Ref.BaseRev != "HEAD" {
+		return "", nil // another revision was asked for: the checkout is not meant
+	}
+	index := filepath.Join(ws.Dir, "look.index")
+	defer os.Remove(index)
+	if ok, err := copyIndex(filepath.Join(r.gitDir, "index"), index); err != nil || !ok {
+		return "", err
+	}
+	run := func(args ...string) ([]string, error) {
+		out, err := r.git.Run(ctx, git.Cmd{GitDir: ws.shadow(), WorkTree: r.Ref.Repo, Max: 4 << 20,
+			Env: []string{"GIT_INDEX_FILE=" + index, "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + r.objects}, Args: args})
+		if err != nil {
+			return nil, err
+		}
+		names, _ := git.SplitZ(out)
+		return names, nil
+	}
+	var changed, untracked []string
+	var e1, e2 error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		diff := []string{"diff-index", "--name-only", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=all", r.Ref.Base, "--"}
+		if changed, e1 = run(diff...); e1 != nil || len(changed) == 0 {
+			return
+		}
+		// What only looks changed, by its times, is compared now. The status
+		// says that something really is, not that the call failed.
+		_, _ = run("update-index", "-q", "--ignore-submodules", "--refresh")
+		changed, e1 = run(diff...)
+	})
+	wg.Go(func() {
+		untracked, e2 = run("ls-files", "-z", "--others", "--exclude-standard", "--directory", "--no-empty-directory")
+	})
+	wg.Wait()
+	if err := errors.Join(e1, e2); err != nil {
+		return "", err
+	}
+	all := append(changed, untracked...)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if len(all) == 0 {
+		return "", nil
+	}
+	const show = 3
+	var names []string
+	for i, n := range all {
+		if i == show {
+			names = append(names, "…")
+			break
+		}
+		names = append(names, quote(n))
+	}
+	what := "1 uncommitted file of your checkout is"
+	if len(all) > 1 {
+		what = fmt.Sprintf("%d uncommitted files of your checkout are", len(all))
+	}
+	return fmt.Sprintf("%s not in the task, which starts from the commit: %s", what, strings.Join(names, ", ")), nil
+}
+
+// copyIndex copies the user's index; false when there is none to look at.
+func copyIndex(from, to string) (bool, error) {
+	in, err := os.Open(from)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer in.Close()
+	st, err := in.Stat()
+	if err != nil || !st.Mode().IsRegular() || st.Size() > maxIndex {
+		return false, err
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return false, err
+	}
+	_, err = io.Copy(out, io.LimitReader(in, st.Size()))
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	return err == nil, err
+}
