@@ -18,7 +18,8 @@ const blockSize = 4096
 const maxUsage = math.MaxInt64 / 2
 
 // Usage estimates the bytes that source and output store of a task's folder
-// take on disk, from sizes rounded up to blocks. A sparse file counts as if it
+// take on disk, from sizes rounded up to blocks, at least one block for each
+// entry. A sparse file counts as if it
 // were full: what it may become is what a limit is about.
 func Usage(ctx context.Context, taskDir string) (int64, error) {
 	var sum int64
@@ -33,7 +34,8 @@ func Usage(ctx context.Context, taskDir string) (int64, error) {
 		err = root.Walk(ctx, func(_ string, entries []*tree.Entry) error {
 			for _, e := range entries {
 				// The sizes are chosen inside: two of them can be more than a sum holds.
-				blocks := min((e.Info.Size+blockSize-1)/blockSize, maxUsage/blockSize)
+				// An empty file counts too: a file system has only so many.
+				blocks := max(1, min((e.Info.Size+blockSize-1)/blockSize, maxUsage/blockSize))
 				if e.Info.Size > maxUsage {
 					blocks = maxUsage / blockSize
 				}
