@@ -27,7 +27,7 @@ func Uncommitted(ctx context.Context, r *Repo, ws Workspace) (string, error) {
 	if r.Ref.Base == "" || r.Ref.BaseRev != "" && r.Ref.BaseRev != "HEAD" {
 		return "", nil // another revision was asked for: the checkout is not meant
 	}
-	index := filepath.Join(ws.Dir, "look.index")
+	index := filepath.Join(ws.shadow(), "look.index") // goes with it, should this process be killed
 	defer os.Remove(index)
 	if ok, err := copyIndex(filepath.Join(r.gitDir, "index"), index); err != nil || !ok {
 		return "", err

@@ -50,7 +50,7 @@ printf one >one; printf two >two; printf 'ig\n' >.gitignore; printf 'two filter=
 		if err := Unpin(ctx, r.Ref.CommonDir, ws.Task); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := os.Stat(filepath.Join(ws.Dir, "look.index")); err == nil {
+		if _, err := os.Stat(filepath.Join(ws.shadow(), "look.index")); err == nil {
 			t.Error("the copy of the index was left behind")
 		}
 		return text

@@ -74,7 +74,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			hit[name] = true
 		}
 		t.Run("steps", func(t *testing.T) {
-			const shards = 3
+			const shards = 4
 			for s := range shards {
 				t.Run(fmt.Sprint(s), func(t *testing.T) {
 					t.Parallel()
@@ -83,12 +83,12 @@ func TestKilledAtEveryStep(t *testing.T) {
 						if i%shards != s {
 							continue
 						}
-						if id.Name == "user" && os.Getuid() == 0 && i%2 == 1 && !long {
+						if id.Name == "user" && os.Getuid() == 0 && i%3 != 0 && !long {
 							took(target) // by root
 							continue
 						}
 						fired := w.killedRun(target, i)
-						if !fired || long || i%6 == 0 && id.UID == 0 {
+						if !fired || long || i%10 == 0 && id.UID == 0 {
 							fired = w.killedOpen(target, i) || fired
 						}
 						if fired {
@@ -402,7 +402,8 @@ func TestWorkerKilled(t *testing.T) {
 			}
 			err := running.Wait()
 			var ee *exec.ExitError
-			if !errors.As(err, &ee) || sig == syscall.SIGKILL && ee.ExitCode() != 125 {
+			// 137: the kernel told of the command's own death before the channel's.
+			if !errors.As(err, &ee) || sig == syscall.SIGKILL && ee.ExitCode() != 125 && ee.ExitCode() != 137 {
 				t.Errorf("%v: the command's caller: %v", sig, err)
 			}
 			if sig == syscall.SIGKILL {

@@ -5,10 +5,12 @@ package lifecycle
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +24,10 @@ import (
 func TestMain(m *testing.M) {
 	if sock := os.Getenv("CAISSON_TEST_PING"); sock != "" {
 		os.Exit(ping(sock))
+	}
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "5") // they wait for the disk and for each other more than they compute
 	}
 	os.Exit(harness.Main(m))
 }
@@ -205,7 +211,8 @@ func (w *world) has(id, ref, path string) (string, bool) {
 // clean closes what is kept and compares the host with what may be left.
 func (w *world) clean() {
 	w.t.Helper()
-	for _, v := range w.tasks() {
+	all := w.tasks()
+	for _, v := range all {
 		if v.State == "closed" {
 			continue
 		}
@@ -217,7 +224,7 @@ func (w *world) clean() {
 		w.t.Errorf("a last reap finds %+v", r)
 	}
 	w.nothingLeft()
-	for _, v := range w.tasks() {
+	for _, v := range all {
 		_ = os.Remove(w.State + "/tasks/" + v.ID + "/evidence/events.jsonl") // looked at: not again
 	}
 }
