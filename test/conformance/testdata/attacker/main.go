@@ -81,7 +81,7 @@ func (t *try) reached() *try {
 	t.do = func() error {
 		err := do()
 		var e syscall.Errno
-		if errors.As(err, &e) && !slices.Contains([]syscall.Errno{unix.EPERM, unix.EACCES, unix.ENOSYS}, e) {
+		if errors.As(err, &e) && !slices.Contains([]syscall.Errno{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.ENXIO}, e) {
 			return nil
 		}
 		return err

@@ -349,5 +349,7 @@ func serve(a []string) {
 		err = unix.Listen(fd, 8)
 	}
 	fmt.Println("ready", err)
-	select {}
+	for {
+		time.Sleep(time.Hour)
+	}
 }

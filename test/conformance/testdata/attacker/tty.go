@@ -43,7 +43,7 @@ func tty(a []string) {
 			add("P30", "push input on "+where+note, ioctl(unix.TIOCSTI|high, ptr(&ch[0]))).root()
 			add("P30", "TIOCLINUX on "+where+note, ioctl(0x541c|high, ptr(&ch[0]))).reached()
 			add("P30", "set the line discipline of "+where+note, ioctl(unix.TIOCSETD|high, ptr(&zero)))
-			add("P30", "take the console on "+where+note, ioctl(unix.TIOCCONS|high, 0)).reached().root()
+			add("P30", "take the console on "+where+note, ioctl(unix.TIOCCONS|high, 0)).harms("it would move the machine's console")
 		}
 		if x32 != 0 {
 			add("P30", "push input on "+where+" by the x32 number", func() error {
