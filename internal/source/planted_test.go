@@ -253,3 +253,30 @@ func TestUsageOfHugeFiles(t *testing.T) {
 		t.Errorf("Usage = %d, %v", n, err)
 	}
 }
+
+// TestWorkInSubmodulesIsKept: a commit in a submodule lives in .git/modules; the
+// task's own commit only names it.
+func TestWorkInSubmodulesIsKept(t *testing.T) {
+	l := basic(t)
+	o := l.open(Options{})
+	if w := o.work(); len(w.Special) != 0 {
+		t.Fatalf("control: an untouched task has %q", w.Special)
+	}
+	l.plain(l.top, "init", "-q", "other")
+	l.plain(l.top+"/other", "commit", "-q", "--allow-empty", "-m", "first")
+	o.in("-c", "protocol.file.allow=always", "submodule", "add", "-q", l.top+"/other", "sub")
+	o.file("sub/work", "work\n")
+	l.plain(o.ws.source()+"/sub", "add", "work")
+	l.plain(o.ws.source()+"/sub", "commit", "-q", "-m", "work of the submodule")
+	oid := strings.TrimSpace(l.plain(o.ws.source()+"/sub", "rev-parse", "HEAD"))
+	o.in("add", "-A")
+	o.in("commit", "-q", "-m", "names it")
+	has(t, "special", o.work().Special, ".git/modules", "sub/.git")
+	if _, err := KeepIgnored(context.Background(), o.ws); err != nil {
+		t.Fatal(err)
+	}
+	got := l.plain(l.top, "--git-dir="+o.ws.kept()+"/files/.git/modules/sub", "-c", "core.worktree=/", "log", "--format=%s", oid)
+	if !strings.HasPrefix(got, "work of the submodule\n") {
+		t.Errorf("the submodule's commit is not kept: %q", got)
+	}
+}

@@ -27,7 +27,7 @@ type found struct {
 	untracked []string
 	ignored   []string // top-most
 	special   []string // cannot be in a tree: FIFOs, sockets, reserved names, …
-	nested    []string // .git of repositories inside the tree
+	nested    []string // .git of repositories inside the tree, and ownStores in use
 	staged    bool     // the staging folder has content
 }
 
@@ -84,12 +84,44 @@ func (ws Workspace) scan(ctx context.Context, s *state, st *stage) (*found, erro
 	if err := sc.asker.close(); err != nil {
 		return nil, err
 	}
+	if err := sc.stores(ctx); err != nil {
+		return nil, scanError(err)
+	}
 	for i := range entries {
 		if p := entries[i].path; !sc.seen[p] {
 			sc.out.deleted = append(sc.out.deleted, p)
 		}
 	}
 	return &sc.out, nil
+}
+
+// ownStores are folders of the task's git directory that hold work which its
+// commits only name: repositories of submodules, contents of LFS and annex
+// files. Prepare makes none of them, so whatever is there was made inside.
+var ownStores = []string{".git/modules", ".git/lfs", ".git/annex"}
+
+// stores lists those that have something in them, to be kept like the .git of
+// a nested repository.
+func (sc *scanner) stores(ctx context.Context) error {
+	for _, p := range ownStores {
+		dir, err := sc.root.OpenDir(p)
+		if err != nil {
+			continue // none, or something that holds nothing
+		}
+		used := false
+		err = dir.Walk(ctx, func(_ string, entries []*tree.Entry) error {
+			used = used || len(entries) > 0
+			return nil
+		})
+		dir.Close()
+		if err != nil {
+			return err
+		}
+		if used {
+			sc.out.nested = append(sc.out.nested, p)
+		}
+	}
+	return nil
 }
 
 func scanError(err error) error {
