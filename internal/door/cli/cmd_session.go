@@ -149,6 +149,7 @@ func (a *app) execIn(cmd *cobra.Command, ref string, argv []string, dir string, 
 		vars = append(vars, kv)
 	}
 	return a.inSession(cmd, false, "", func(s *session, c *door.Call) (*door.RunOut, error) {
+		vars := append(s.terminalEnv(), vars...)
 		out, err := door.Do[*door.RunOut](s.ctx, c, "exec", &door.ExecIn{Task: ref, Env: vars, Command: s.command(argv, dir, vars)})
 		return out, a.explainStart(err, argv, dir, vars, true)
 	})
@@ -168,12 +169,14 @@ func (a *app) inSession(cmd *cobra.Command, early bool, repo string, run func(*s
 	}
 	c := a.call(e)
 	c.IO = &s.io
+	var ended *task.CloseReport
+	s.io.Ended = func(r *task.CloseReport) { ended = r }
 	out, err := run(s, c)
 	s.close()
 	if out == nil || !out.Ran {
 		return sessionCanceled(s, err)
 	}
-	return a.sessionEnd(cmd, s, e, out.Outcome, err)
+	return a.sessionEnd(cmd, s, e, out.Outcome, ended, err)
 }
 
 // sessionCanceled names the person's signal as the reason of an error it caused.
@@ -185,7 +188,7 @@ func sessionCanceled(s *session, err error) error {
 }
 
 // sessionEnd reports how a command that ran has ended.
-func (a *app) sessionEnd(cmd *cobra.Command, s *session, e door.Engine, out task.Outcome, after error) error {
+func (a *app) sessionEnd(cmd *cobra.Command, s *session, e door.Engine, out task.Outcome, ended *task.CloseReport, after error) error {
 	st := out.Exit
 	if out.Signal > 0 && st == 0 {
 		st = 128 + out.Signal
@@ -199,6 +202,9 @@ func (a *app) sessionEnd(cmd *cobra.Command, s *session, e door.Engine, out task
 	}
 	if a.json {
 		res := sessionResult{Schema: schemaOf(cmd), Task: s.task(), Ran: true, Outcome: &out}
+		if ended != nil {
+			res.State, res.Retention, res.Results = ended.State, ended.Retention, ended.Rescued
+		}
 		if after != nil {
 			res.Error = errorOf(after, st)
 		}

@@ -112,7 +112,11 @@ type sessionResult struct {
 	Task    task.ID       `json:"task"` // empty when none was started
 	Ran     bool          `json:"ran"`  // the command was started
 	Outcome *task.Outcome `json:"outcome"`
-	Error   *errorJSON    `json:"error,omitempty"`
+	// What became of the task of a run.
+	State     task.State       `json:"state,omitempty"`
+	Retention *task.Retention  `json:"retention,omitempty"`
+	Results   []task.ResultRef `json:"results,omitempty"`
+	Error     *errorJSON       `json:"error,omitempty"`
 }
 
 func schemaOf(cmd *cobra.Command) string { return "caisson." + cmd.Name() + "/1" }

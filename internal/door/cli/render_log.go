@@ -173,7 +173,11 @@ func summary(e door.Event) map[string]any {
 				checks, _ := m["checks"].([]any)
 				out["checks"] = len(checks)
 			}
-		case "required", "limits", "digest", "version", "matrix", "origin":
+		case "required", "limits", "digest", "version", "matrix", "origin", "probe":
+		case "argv":
+			if e.Type != "rescue.intent" { // a long git command that nobody typed
+				out[k] = v
+			}
 		default:
 			if off, ok := v.(bool); ok && !off {
 				continue // a thing that is not so

@@ -95,6 +95,21 @@ func (s *session) command(argv []string, dir string, env []string) task.Command 
 	return c
 }
 
+// terminalEnv describes the caller's terminal to a command in a task that was
+// opened on another one, or on none.
+func (s *session) terminalEnv() []string {
+	if !s.tty {
+		return nil
+	}
+	var env []string
+	for _, k := range []string{"TERM", "COLORTERM", "NO_COLOR"} {
+		if v, ok := lookup(s.a.cfg.Env, k); ok {
+			env = append(env, k+"="+v)
+		}
+	}
+	return env
+}
+
 // pipes makes the three pipes. The tool's ends are ordinary blocking files and
 // share no file description with ours; ours do not block.
 func (s *session) pipes() error {

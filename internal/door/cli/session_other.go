@@ -23,6 +23,7 @@ func (a *app) newSession(context.Context, bool) (*session, error) {
 }
 
 func (s *session) command([]string, string, []string) task.Command { return task.Command{} }
+func (s *session) terminalEnv() []string                           { return nil }
 func (s *session) task() task.ID                                   { return "" }
 func (s *session) lost() error                                     { return nil }
 func (s *session) close()                                          {}
