@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -81,7 +82,7 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	p := &stage.Plan{
 		Task: sp.Task, UID: insideID, GID: insideID, Hostname: hostname(sp), Home: sp.Home, Workdir: sp.Source.Target, Rootfs: sp.Rootfs,
 		ToolFilter: toolFilter(sp.Ptrace, sp.Userns), WorkerFilter: workerFilter(), Rlimits: rlimits(pl.limits, pl.perProcess), Userns: sp.Userns, Env: sp.Env,
-		NoLandlock: stage.LandlockABI() < 1,
+		NoLandlock: stage.LandlockABI() < 1, UserLimits: userLimits(),
 	}
 	var err error
 	if sp.Rootfs != "" {
@@ -314,6 +315,21 @@ func hostname(sp backend.Spec) string {
 		return sp.Hostname
 	}
 	return string(sp.Task)
+}
+
+// userLimits leave half of what the kernel counts per user, whatever the
+// namespace, to everything else of that user: a task that took every inotify
+// instance would break the editors and watchers outside.
+func userLimits() map[string]int {
+	out := map[string]int{}
+	for _, name := range []string{"max_inotify_instances", "max_inotify_watches", "max_fanotify_groups", "max_fanotify_marks"} {
+		b, err := os.ReadFile("/proc/sys/user/" + name)
+		n, aerr := strconv.Atoi(strings.TrimSpace(string(b)))
+		if err == nil && aerr == nil && n > 1 {
+			out[name] = n / 2
+		}
+	}
+	return out
 }
 
 // rlimits are what each call gets besides the cgroup's limits.

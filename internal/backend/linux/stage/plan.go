@@ -22,6 +22,10 @@ type Plan struct {
 	Rlimits      []Rlimit `json:"rlimits"`
 	Userns       bool     `json:"userns"` // tools may make user namespaces
 	Env          []string `json:"env"`    // of tools
+
+	// UserLimits are values of /proc/sys/user for the boundary's user namespace:
+	// what the kernel counts per user of the machine, across all namespaces.
+	UserLimits map[string]int `json:"user_limits,omitempty"`
 }
 
 // Step is one mount operation. Source inodes are checked when Dev or Ino is set.

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,7 @@ func BuildRoot(p *Plan, fds []int) (devpts int, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return -1, fail(step, "make mounts private", err)
 	}
+	limitUser(p.UserLimits)
 	b := &builder{step: step, root: -1}
 	// Sources are opened before anything covers the host path they lie under.
 	srcs, err := b.sources(p.Steps, fds)
@@ -77,6 +79,19 @@ func BuildRoot(p *Plan, fds []int) (devpts int, err error) {
 		return devpts, fail(step, "bring the loopback interface up", err)
 	}
 	return devpts, nil
+}
+
+// limitUser lowers limits of this user namespace. A host whose /proc/sys is
+// read-only (a container) does not let it; then the host's own limits hold.
+func limitUser(limits map[string]int) {
+	for name, n := range limits {
+		fd, err := unix.Open("/proc/sys/user/"+name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		_, _ = unix.Write(fd, []byte(strconv.Itoa(n)))
+		unix.Close(fd)
+	}
 }
 
 // newRoot makes the tmpfs that becomes the root and attaches it where W can

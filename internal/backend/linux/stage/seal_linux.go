@@ -14,8 +14,8 @@ import (
 
 // SetupCaps are the capabilities, over the boundary's own user namespace only,
 // that W needs until it is sealed: mounts and host name, loopback, the maps of
-// I, dropping the bounding set.
-var SetupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP}
+// I, dropping the bounding set, the limits of its user namespace.
+var SetupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE}
 
 // SpaceAttr returns how W must start I. The map is one line, inside id to the
 // same inside id, which needs no privilege.
