@@ -48,7 +48,8 @@ func (m *Manager) Exec(ctx context.Context, ref string, cmd task.Command, io *do
 			return m.cfg.Remote(t.ID()).Exec(ctx, cmd, io)
 		}
 	}
-	return m.call(ctx, l, cmd, io)
+	out, _, err := m.call(ctx, l, cmd, io)
+	return out, err
 }
 
 func notReady(v task.View) error {
@@ -66,46 +67,52 @@ func notReady(v task.View) error {
 
 // call runs one command in a live boundary: evidence before, command, evidence
 // after. The outcome is returned even when the evidence of it could not be
-// written; then err says so.
-func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
+// written; then err says so. ran reports whether the command was, or may have
+// been, started: only then the outcome means anything.
+func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.ExecIO) (out task.Outcome, ran bool, err error) {
 	files := io.Files[:]
 	if cmd.TTY {
 		files = nil
 	}
 	if err := l.enter(); err != nil {
 		closeFiles(files)
-		return task.Outcome{}, err
+		return task.Outcome{}, false, err
 	}
 	defer l.calls.Done()
 	if len(cmd.Argv) == 0 {
 		closeFiles(files)
-		return task.Outcome{}, task.Errorf(task.CodeUsage, "call", "no command given")
+		return task.Outcome{}, false, task.Errorf(task.CodeUsage, "call", "no command given")
 	}
 	if cmd.Dir == "" {
 		cmd.Dir = startDir(l, cmd.From)
 	}
 	if err := sys.Fault("call.before-intent"); err != nil {
 		closeFiles(files)
-		return task.Outcome{}, err
+		return task.Outcome{}, false, err
+	}
+	if ctx.Err() != nil {
+		closeFiles(files)
+		return task.Outcome{}, false, task.Errorf(task.CodeCanceled, "call", "not started: %w", context.Cause(ctx))
 	}
 	digest := callDigest(l.id, cmd)
 	intent := map[string]any{"call": digest[:16], "digest": digest, "argv": cmd.Argv, "dir": cmd.Dir, "tty": cmd.TTY, "env": envNames(cmd.Env)}
 	if _, err := l.log.Append(ctx, evidence.CallIntent, m.actor(), intent); err != nil {
 		closeFiles(files)
-		return task.Outcome{}, err
+		return task.Outcome{}, false, err
 	}
 	if err := sys.Fault("call.after-intent"); err != nil {
 		closeFiles(files)
-		return task.Outcome{}, err
+		return task.Outcome{}, false, err
 	}
 	begun := time.Now()
-	out, err := m.execute(ctx, l, cmd, io)
+	out, err = m.execute(ctx, l, cmd, io)
+	ran = err == nil || task.CodeOf(err) == task.CodeOutcomeUnknown
 	out.Duration = time.Since(begun)
 	if out.Reason == "" {
 		out.Reason = l.limited(ctx, out, begun)
 	}
 	if ferr := sys.Fault("call.ended"); ferr != nil {
-		return out, errors.Join(err, ferr)
+		return out, ran, errors.Join(err, ferr)
 	}
 	body := map[string]any{"call": digest[:16], "exit": out.Exit, "signal": out.Signal, "observed": out.Observed, "duration_ms": out.Duration.Milliseconds()}
 	if out.Reason != "" {
@@ -121,14 +128,14 @@ func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.
 		body["stdout_tail"], body["stderr_tail"] = string(s.StdoutTail), string(s.StderrTail)
 	}
 	if ferr := sys.Fault("call.before-outcome"); ferr != nil {
-		return out, errors.Join(err, ferr)
+		return out, ran, errors.Join(err, ferr)
 	}
 	dctx, done := sys.Detach(ctx, time.Minute)
 	defer done()
 	if _, eerr := l.log.Append(dctx, evidence.CallOutcome, self, body); eerr != nil {
 		err = errors.Join(err, eerr)
 	}
-	return out, err
+	return out, ran, err
 }
 
 // limited says which limit ended a command that began at begun, if one did.

@@ -26,15 +26,16 @@ func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, i
 		return task.Outcome{}, false, err
 	}
 	m.say(l.notes)
-	out, err := m.call(ctx, l, cmd, io)
-	code := task.CodeOf(err)
-	ran := err == nil || code == task.CodeOutcomeUnknown || code == task.CodeEvidence
+	out, ran, err := m.call(ctx, l, cmd, io)
+	// A worker that died under it leaves no status, least of all success.
+	known := ran && task.CodeOf(err) != task.CodeOutcomeUnknown
 	failed := err != nil || out.Exit != 0
 	err = errors.Join(err, sys.Fault("run.called"))
 	o := endOptions{ofRun: true, failed: failed, discard: req.Discard, tell: io.Progress}
-	if ran {
+	if known {
 		o.exit = &out.Exit
-	} else {
+	}
+	if !ran {
 		// The command was never started: there is nothing of it to keep.
 		o.keep = task.KeepNever
 	}
@@ -43,7 +44,7 @@ func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, i
 	if io.Ended != nil && rep != nil {
 		io.Ended(rep)
 	}
-	return out, ran, errors.Join(err, eerr)
+	return out, known, errors.Join(err, eerr)
 }
 
 // cancelOn cancels while the task is being opened, when there is no command yet

@@ -52,7 +52,7 @@ func (m *Manager) Log(ctx context.Context, ref string, follow bool, emit func(do
 			}
 			return err
 		}
-		ev := door.Event{Line: e.Line, Seq: e.Seq, Time: e.Time, Type: string(e.Type), Task: e.Task, Body: e.Fields(), Prev: e.Prev,
+		ev := door.Event{Line: e.Line, Seq: e.Seq, Time: e.Time, Type: string(e.Type), Task: e.Task, Body: e.Fields(), Redacted: e.Redacted, Prev: e.Prev,
 			Actor: map[string]any{"kind": e.Actor.Kind, "id": e.Actor.ID}}
 		if err := emit(ev); err != nil {
 			return err

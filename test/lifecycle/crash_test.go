@@ -417,6 +417,27 @@ func TestWorkerKilled(t *testing.T) {
 	})
 }
 
+// TestWorkerKilledInRun: the command's end is not known, which is no success.
+func TestWorkerKilledInRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, harness.NewIdentity(t, "lost", os.Getuid()), harness.Bin())
+	cmd := w.start(nil, "run", "--", "sh", "-c", job+"; sleep 1000")
+	var pids []int
+	eventually(t, "work is there", func() bool {
+		outs, _ := filepath.Glob(w.State + "/tasks/*/out/o")
+		pids = w.workers()
+		return len(outs) == 1 && len(pids) == 1
+	})
+	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 125 && code != 137 {
+		t.Errorf("exit %d", code)
+	}
+	w.settle("worker killed in run", 0)
+}
+
 // TestWorkerStoppedInRun stops the worker under `run` and interrupts it.
 func TestWorkerStoppedInRun(t *testing.T) {
 	t.Parallel()
@@ -436,5 +457,8 @@ func TestWorkerStoppedInRun(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 125 && code != 137 {
+		t.Errorf("exit %d", code)
+	}
 	w.settle("stopped in run", 0)
 }
