@@ -183,7 +183,7 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		s.RO = append(s.RO, backend.Mount{Source: b.Source, Target: b.Target})
 		d.grants = append(d.grants, task.Grant{Kind: "ro", Value: r, Source: "flag"})
 		findings = append(findings, task.Finding{ID: "ro-seed", Axis: task.FS, Cap: 2, Location: b.Source,
-			Text: "a host folder is readable inside at " + b.Target + ", granted by --ro"})
+			Text: "a host folder is readable inside at " + b.Target + ", granted by --ro; a socket that a program makes in it later can be reached"})
 	}
 	if len(s.RO) > 0 {
 		screened, more, err := m.cfg.Screen(ctx, s.RO)

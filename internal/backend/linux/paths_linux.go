@@ -70,6 +70,33 @@ func (mt mountTable) exposed(path string) []place {
 	return out
 }
 
+// kernelFS are file systems that show the kernel, its devices or its processes
+// instead of files. The host's own never appear in a boundary.
+var kernelFS = map[string]bool{
+	"proc": true, "sysfs": true, "devtmpfs": true, "devpts": true, "cgroup": true, "cgroup2": true, "debugfs": true, "tracefs": true, "securityfs": true,
+	"configfs": true, "pstore": true, "bpf": true, "efivarfs": true, "binfmt_misc": true, "mqueue": true, "nsfs": true, "selinuxfs": true, "fusectl": true,
+	"rpc_pipefs": true, "nfsd": true, "resctrl": true,
+}
+
+// kernelView returns the first mount of such a file system that a recursive bind
+// of path shows.
+func (mt mountTable) kernelView(path string) (point, fstype string, found bool) {
+	best := -1
+	for i, m := range mt {
+		_, above := below(path, m.point)
+		if (above || path == m.point) && (best < 0 || len(m.point) >= len(mt[best].point)) {
+			best = i
+		}
+		if _, in := below(m.point, path); in && kernelFS[m.fstype] {
+			return m.point, m.fstype, true
+		}
+	}
+	if best >= 0 && kernelFS[mt[best].fstype] {
+		return mt[best].point, mt[best].fstype, true
+	}
+	return "", "", false
+}
+
 // protected is a host path that must stay apart, resolved.
 type protected struct {
 	name, real, why string
@@ -205,6 +232,13 @@ func checkPaths(s backend.Spec, mt mountTable) error {
 		}
 		if m.Source == "/" || m.Source == s.Identity.Home {
 			return unsafePath("%s cannot be shown as a whole", m.Source)
+		}
+		if point, fstype, found := mt.kernelView(m.Source); found {
+			return unsafePath("the folder %s would show the host's %s at %s", m.Source, fstype, point).WithHint("name a folder that holds files")
+		}
+		// Whatever is hidden there now, the next service makes its socket anew.
+		if hasPrefixDir(m.Source, "/run") && !hasPrefixDir(m.Source, "/run/media") {
+			return unsafePath("the folder %s is where services of the host keep their sockets", m.Source).WithHint("copy what is needed to another folder")
 		}
 	}
 	for _, m := range append([]backend.Mount{s.Source}, s.Objects...) {

@@ -155,3 +155,33 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// The kernel's own file systems, and the folder of sockets, are no seeds: what
+// they show is not files, and it changes after a look.
+func TestCheckPathsRefusesKernelViews(t *testing.T) {
+	for source, refused := range map[string]bool{"/usr/share": false, "/proc": true, "/proc/sys/kernel": true, "/sys": true, "/dev": true, "/run": true, "/run/lock": true} {
+		s, _ := pathSpec(t)
+		if _, err := os.Stat(source); err != nil {
+			t.Logf("this machine has no %s", source)
+			continue
+		}
+		s.RO = []backend.Mount{{Source: source, Target: "/seed"}}
+		if err := CheckPaths(s); (task.CodeOf(err) == task.CodeUnsafePath) != refused {
+			t.Errorf("%s: %v, want it refused: %v", source, err, refused)
+		}
+	}
+	// One below an ordinary folder shows too.
+	s, dir := pathSpec(t)
+	s.RO = []backend.Mount{{Source: filepath.Join(dir, "opt"), Target: "/seed"}}
+	mt, err := readMounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkPaths(s, mt); err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	mt = append(mt, mountEntry{dev: "0:999", root: "/", point: filepath.Join(dir, "opt/chroot/proc"), fstype: "proc"})
+	if err := checkPaths(s, mt); task.CodeOf(err) != task.CodeUnsafePath {
+		t.Errorf("a proc below a seed is shown: %v", err)
+	}
+}

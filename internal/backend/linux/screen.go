@@ -33,8 +33,11 @@ const maxHidden = 128
 var secretNames = map[string]bool{
 	".netrc": true, "_netrc": true, ".npmrc": true, ".yarnrc.yml": true, ".pypirc": true, ".git-credentials": true, ".dockercfg": true, ".env": true, ".envrc": true,
 	"credentials": true, "credentials.toml": true, "credentials.json": true, "credentials.db": true, "credentials.xml": true, "application_default_credentials.json": true,
-	"id_rsa": true, "id_dsa": true, "id_ecdsa": true, "id_ed25519": true, ".vault-token": true, ".pgpass": true, ".my.cnf": true, ".s3cfg": true, ".boto": true,
+	"id_rsa": true, "id_dsa": true, "id_ecdsa": true, "id_ed25519": true, "id_ecdsa_sk": true, "id_ed25519_sk": true, ".vault-token": true, ".pgpass": true, ".my.cnf": true, ".s3cfg": true, ".boto": true,
 	".terraformrc": true, "kubeconfig": true, ".htpasswd": true, "gradle.properties": true, ".bash_history": true, ".zsh_history": true, ".python_history": true,
+	".credentials.json": true, ".claude.json": true, "oauth_creds.json": true, // of agents
+	"shadow": true, "shadow-": true, "gshadow": true, "gshadow-": true, "krb5.keytab": true, // readable inside when we are root
+	"ssh_host_rsa_key": true, "ssh_host_dsa_key": true, "ssh_host_ecdsa_key": true, "ssh_host_ed25519_key": true,
 	".ssh": true, ".gnupg": true, ".aws": true, ".azure": true, ".kube": true, ".docker": true, ".password-store": true, "gcloud": false,
 }
 
