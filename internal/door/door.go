@@ -88,7 +88,9 @@ type Event struct {
 	Task  task.ID        `json:"task"`
 	Actor map[string]any `json:"actor"`
 	Body  map[string]any `json:"body"`
-	Prev  string         `json:"prev"`
+	// Redacted is how many secrets were taken out before it was recorded.
+	Redacted int    `json:"redacted"`
+	Prev     string `json:"prev"` // digest of the line before
 	// Line is the event as it stands in the log, without the line feed: what the
 	// hash chain covers. Empty where it is not at hand.
 	Line []byte `json:"-"`

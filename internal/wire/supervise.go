@@ -77,7 +77,18 @@ type spawnError struct {
 	Msg    string          `json:"msg"`
 	Hint   string          `json:"hint"`
 	Detail json.RawMessage `json:"detail,omitempty"`
+	Text   string          `json:"text,omitempty"` // Detail for a person, when it has such a form
 }
+
+// told is an error's detail as another process gave it: it looks and marshals
+// as it did there.
+type told struct {
+	raw  json.RawMessage
+	text string
+}
+
+func (t told) MarshalJSON() ([]byte, error) { return t.raw, nil }
+func (t told) String() string               { return t.text }
 
 // spawn starts a supervisor and waits until its task is ready.
 func (h *house) spawn(ctx context.Context, req task.Request, progress func(string)) (task.ID, error) {
@@ -148,6 +159,9 @@ func (h *house) spawn(ctx context.Context, req task.Request, progress func(strin
 			e := &task.Error{Code: w.Error.Code, Op: w.Error.Op, Msg: w.Error.Msg, Hint: w.Error.Hint}
 			if len(w.Error.Detail) > 0 {
 				e.Detail = w.Error.Detail
+				if w.Error.Text != "" {
+					e.Detail = told{w.Error.Detail, w.Error.Text}
+				}
 			}
 			return "", e
 		}
@@ -171,6 +185,9 @@ func Supervise() int {
 		var te *task.Error
 		if errors.As(err, &te) && te.Detail != nil {
 			e.Detail, _ = json.Marshal(te.Detail)
+			if s, ok := te.Detail.(fmt.Stringer); ok {
+				e.Text = s.String()
+			}
 		}
 		_ = out.Encode(word{Error: e})
 		return 1

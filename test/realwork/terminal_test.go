@@ -1,0 +1,249 @@
+//go:build linux
+
+package realwork
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/test/harness"
+)
+
+// TestTerminal has one open task and programs on a terminal in it.
+func TestTerminal(t *testing.T) {
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		var text strings.Builder
+		for i := range 500 {
+			fmt.Fprintf(&text, "line %d of many\n", i+1)
+		}
+		repo := id.Repo(t, map[string]string{"a.txt": "a\n", "many.txt": text.String(), "full.py": fullScreen})
+		on(t, id, repo, func() {
+			task := id.Open(t, repo)
+			exec := func(t *testing.T, args ...string) *screen {
+				return terminal(t, id, repo, harness.Bin(), append([]string{"exec", task, "--"}, args...)...)
+			}
+			t.Run("what it is", func(t *testing.T) {
+				s := exec(t, "sh", "-c", `tty; stty -a | head -1; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all three; echo "$TERM $COLORTERM"; test -c /dev/tty && echo to tty >/dev/tty; echo byname >/dev/stderr; ls --color=auto -d /tmp; exit 6`)
+				s.expect("/dev/pts/0")
+				s.expect("rows 24; columns 80")
+				s.expect("all three")
+				s.expect("xterm-256color truecolor")
+				s.expect("to tty")
+				s.expect("byname")
+				s.expect("\x1b[")
+				s.ends(6)
+			})
+			t.Run("run", func(t *testing.T) {
+				s := terminal(t, id, repo, harness.Bin(), "run", "--", "sh", "-c", "tty; read x; echo got $x")
+				s.expect("/dev/pts/")
+				s.typed("word\r")
+				s.expect("got word")
+				s.ends(0)
+			})
+			t.Run("no pty when one side is a file", func(t *testing.T) {
+				out := id.Dir + "/out.txt"
+				s := terminal(t, id, repo, "/bin/sh", "-c", `"$0" exec "$1" -- sh -c 'test -t 0 || test -t 1 || echo no terminal; printf "a\nb\n"' >"$2"; echo first $?; echo x | "$0" exec "$1" -- sh -c 'tty; test -t 1 || echo no terminal either'; echo done`, harness.Bin(), task, out)
+				s.expect("first 0")
+				s.expect("not a tty")
+				s.expect("no terminal either")
+				s.expect("done")
+				s.ends(0)
+				equal(t, "the file, without carriage returns", readString(out), "no terminal\na\nb\n")
+			})
+			t.Run("resize", func(t *testing.T) {
+				s := exec(t, "bash", "-c", `trap 'stty size' WINCH; echo ready; while ! test -e /tmp/enough; do sleep 0.1; done`)
+				s.expect("ready")
+				s.size(40, 132)
+				s.expect("40 132")
+				s.size(10, 20)
+				s.expect("10 20")
+				in(t, id, task, "touch /tmp/enough")
+				s.ends(0)
+			})
+			t.Run("Ctrl-C belongs to the program", func(t *testing.T) {
+				s := exec(t, "bash", "-c", `trap 'echo caught' INT; echo ready; read x; echo "after: $x"; trap - INT; echo again; sleep 600`)
+				s.expect("ready")
+				s.typed("\x03")
+				s.expect("caught")
+				s.typed("on\r")
+				s.expect("after: on")
+				s.expect("again")
+				s.typed("\x03")
+				s.ends(130)
+			})
+			t.Run("Ctrl-D and Ctrl-backslash", func(t *testing.T) {
+				s := exec(t, "sh", "-c", "echo ready; cat >/dev/null; echo end of input; exit 3")
+				s.expect("ready")
+				s.typed("\x04")
+				s.expect("end of input")
+				s.ends(3)
+				s = exec(t, "sh", "-c", "ulimit -c 0; echo ready; exec sleep 600")
+				s.expect("ready")
+				s.typed("\x1c")
+				s.ends(131)
+			})
+			t.Run("shell with job control", func(t *testing.T) {
+				needs(t, id, "bash")
+				s := terminal(t, id, repo, harness.Bin(), "shell", task)
+				s.typed("PS1=; stty -echo; echo re''ady\r")
+				s.expect("ready")
+				s.typed("pwd; set -o | grep monitor\r")
+				s.expect(repo)
+				s.expect("on")
+				s.typed("cat\r")
+				s.typed("to cat\r")
+				s.expect("to cat")
+				s.typed("\x1a") // Ctrl-Z
+				s.expect("Stopped")
+				s.typed("jobs -l; echo listed\r")
+				s.expect("Stopped")
+				s.expect("listed")
+				s.typed("fg\r")
+				s.typed("to cat again\r")
+				s.expect("to cat again")
+				s.typed("\x04")
+				s.typed("sleep 600 & echo bg; kill %1; wait; echo killed\r")
+				s.expect("bg")
+				s.expect("killed")
+				s.typed("exit 9\r")
+				s.ends(9)
+				if strings.Contains(s.all(), "no job control") || strings.Contains(s.all(), "cannot set terminal") {
+					t.Errorf("the shell complains:\n%s", s.all())
+				}
+			})
+			t.Run("pager", func(t *testing.T) {
+				needs(t, id, "less")
+				s := exec(t, "less", "many.txt")
+				s.expect("line 20 of many")
+				s.typed("G")
+				s.expect("line 500 of many")
+				s.typed("/line 77 of\r")
+				s.typed("g/line 77 of\r")
+				s.expect("77 of")
+				s.typed("q")
+				s.ends(0)
+				s = exec(t, "git", "log", "-p")
+				s.expect("first")
+				s.typed("q")
+				s.ends(0)
+			})
+			t.Run("editor", func(t *testing.T) {
+				needs(t, id, "vi")
+				s := exec(t, "vi", "new.txt")
+				s.expect("\x1b[")
+				s.typed("ihello from vi\x1b:wq\r")
+				s.ends(0)
+				equal(t, "the file", in(t, id, task, "cat new.txt"), "hello from vi\n")
+			})
+			t.Run("curses", func(t *testing.T) {
+				needs(t, id, "python3")
+				s := exec(t, "python3", "full.py")
+				s.expect("size 24x80")
+				s.size(30, 100)
+				s.expect("size 30x100")
+				s.typed("q")
+				s.ends(4)
+			})
+			t.Run("top", func(t *testing.T) {
+				needs(t, id, "top")
+				s := exec(t, "top", "-n", "1")
+				s.expect("Tasks:")
+				s.ends(0)
+			})
+			t.Run("much output", func(t *testing.T) {
+				s := exec(t, "sh", "-c", "seq 200000; echo the end")
+				s.expect("200000\r\nthe end")
+				s.ends(0)
+			})
+			t.Run("hang-up cancels", func(t *testing.T) {
+				s := exec(t, "sh", "-c", "echo $$ >/tmp/pid; echo ready; exec sleep 54321")
+				s.expect("ready")
+				if !processes("sleep\x0054321") {
+					t.Error("the control does not see the program")
+				}
+				s.close()
+				_ = s.cmd.Wait()
+				if processes("sleep\x0054321") {
+					t.Error("the program outlives its terminal")
+				}
+				equal(t, "the task is still usable", in(t, id, task, "echo yes"), "yes\n")
+			})
+			t.Run("ended from outside", func(t *testing.T) {
+				s := exec(t, "sh", "-c", "stty raw -echo; echo ready; exec sleep 600")
+				s.expect("ready")
+				_ = s.cmd.Process.Signal(unix.SIGTERM)
+				s.ends(129) // a terminal that goes away hangs up first
+			})
+			id.OK(t, repo, "close", "--discard", task)
+		})
+	})
+}
+
+// TestSuspend stops and continues the whole of it from the host's shell.
+func TestSuspend(t *testing.T) {
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		needs(t, id, "bash")
+		repo := id.Repo(t, map[string]string{"a.txt": "a\n"})
+		on(t, id, repo, func() {
+			// Standard output is a pipe, so there is no pty: Ctrl-Z is the host shell's.
+			s := terminal(t, id, repo, "/bin/bash", "--norc", "-i")
+			s.typed("PS1=; stty -echo; echo re''ady\r")
+			s.expect("ready")
+			s.typed(harness.Bin() + " run -- sh -c 'echo started; sleep 1; for i in 1 2 3 4 5; do sleep 0.3; done; echo finished' | cat\r")
+			s.expect("started")
+			s.typed("\x1a")
+			s.expect("Stopped")
+			s.typed("fg\r")
+			s.expect("\r\nfinished") // not the line that fg shows
+			s.expect("\x1b[?2004h")  // the prompt: what is typed before is for the command
+			s.typed("stty echo; exit 0\r")
+			s.ends(0)
+		})
+	})
+}
+
+// TestMultiplexer works in tmux, where people keep their agents.
+func TestMultiplexer(t *testing.T) {
+	if _, err := exec.LookPath("tmux"); err != nil {
+		t.Skipf("no tmux on this machine: %v", err)
+	}
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		repo := id.Repo(t, map[string]string{"a.txt": "a\n"})
+		on(t, id, repo, func() {
+			sock := id.Dir + "/tmux"
+			tmux := func(args ...string) string {
+				t.Helper()
+				r := harness.Run(t, id.Command(context.Background(), repo, "tmux", append([]string{"-S", sock, "-f", os.DevNull}, args...)...))
+				if r.Exit != 0 {
+					t.Fatal(r)
+				}
+				return r.Stdout
+			}
+			done := id.Dir + "/done"
+			tmux("new-session", "-d", "-x", "90", "-y", "30", "-s", "s", fmt.Sprintf("'%s' run -- sh -c 'stty size; tty; echo \"$TERM\"' >%s.tty 2>&1; '%s' run -- stty size; '%s' run -- sh -c 'stty size' </dev/tty >/dev/tty; echo over >'%s'; tmux -S '%s' wait-for -S over; sleep 600", harness.Bin(), done, harness.Bin(), harness.Bin(), done, sock))
+			tmux("wait-for", "over")
+			if pane := tmux("capture-pane", "-p", "-t", "s"); strings.Count(pane, "30 90") != 2 {
+				t.Errorf("the pane shows %q", pane)
+			}
+			tmux("kill-server")
+		})
+	})
+}
+
+const fullScreen = `
+import curses, sys
+def main(w):
+    curses.use_default_colors(); curses.curs_set(0)
+    while True:
+        w.erase(); y, x = w.getmaxyx(); w.addstr(0, 0, "size %dx%d" % (y, x)); w.refresh()
+        k = w.getch()
+        if k == ord("q"): return
+        if k == curses.KEY_RESIZE: curses.update_lines_cols(); w.clear()
+curses.wrapper(main); sys.exit(4)
+`
