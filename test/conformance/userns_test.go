@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,9 +96,6 @@ func TestInsideContainer(t *testing.T) {
 		}
 	}
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
-		if id.UID != 0 {
-			t.Skip("the engine belongs to root; TestNoUserNamespaces has the unprivileged case")
-		}
 		dir := id.Dir + "/engine"
 		id.Mkdir(t, dir)
 		id.Write(t, dir+"/daemon.json", `{"bridge":"none","iptables":false,"ip-masq":false,"cgroup-parent":"/conformance-`+nonce()[5:13]+`"}`, 0o600)
@@ -147,8 +145,8 @@ func TestInsideContainer(t *testing.T) {
 		// An image of links alone: programs come from this machine, read-only.
 		var image bytes.Buffer
 		w := tar.NewWriter(&image)
-		for _, d := range []string{"usr", "tmp", "etc", "state", "run", "root"} {
-			_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d + "/", Mode: 0o755})
+		for d, mode := range map[string]int64{"usr": 0o755, "etc": 0o755, "run": 0o755, "tmp": 0o1777} {
+			_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d + "/", Mode: mode})
 		}
 		for _, l := range []string{"bin", "sbin", "lib", "lib64", "lib32", "libx32"} {
 			if to, err := os.Readlink("/" + l); err == nil {
@@ -164,10 +162,11 @@ func TestInsideContainer(t *testing.T) {
 		repo := hostile(t, id, map[string]string{"a.txt": "a\n"})
 		run := func(flags []string, args ...string) harness.Result {
 			all := append([]string{"run", "--rm", "--network", "none", "-v", "/usr:/usr:ro", "-v", filepath.Dir(harness.Bin()) + ":/opt/bin:ro", "-v", repo + ":" + repo,
-				"-w", repo, "-e", "CAISSON_STATE_DIR=/state", "-e", "CAISSON_RUNTIME_DIR=/run/c", "-e", "HOME=/root"}, flags...)
+				"-w", repo, "--user", fmt.Sprintf("%d:%d", id.UID, id.UID),
+				"-e", "CAISSON_STATE_DIR=/tmp/state", "-e", "CAISSON_RUNTIME_DIR=/tmp/run", "-e", "HOME=/tmp"}, flags...)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			return harness.Run(t, id.Command(ctx, repo, "docker", append(append([]string{"-H", sock}, all...), append([]string{"conformance:1", "/opt/bin/caisson"}, args...)...)...))
+			return harness.Run(t, exec.CommandContext(ctx, "docker", append(append([]string{"-H", sock}, all...), append([]string{"conformance:1", "/opt/bin/caisson"}, args...)...)...))
 		}
 		r := run(nil, "run", "--json", "--", "sh", "-c", "touch ran; echo executed")
 		doctor := run(nil, "doctor")
