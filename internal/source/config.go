@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -45,7 +46,8 @@ func envValue(env []string, key string) string {
 func readConfig(ctx context.Context, g *git.Git, gitDir string, env []string) (*config, error) {
 	out, err := g.Run(ctx, git.Cmd{
 		GitDir: gitDir, UserConfig: userEnv(env), Max: 8 << 20,
-		Args: []string{"config", "--list", "--includes", "--show-scope", "-z"},
+		Timeout: time.Minute, // an include may name a FIFO
+		Args:    []string{"config", "--list", "--includes", "--show-scope", "-z"},
 	})
 	if err != nil {
 		return nil, err

@@ -122,6 +122,14 @@ func at(d string) (l layout, ok bool, err error) {
 	if !exists(filepath.Join(l.common, "objects")) || !exists(filepath.Join(l.common, "HEAD")) {
 		return l, false, broken("run `git fsck` there", "%s is not a complete git directory", quote(l.common))
 	}
+	for _, dir := range []string{l.gitDir, l.common} {
+		for _, name := range []string{"HEAD", "config", "config.worktree", "packed-refs"} {
+			// git would wait for ever at a FIFO.
+			if st, err := os.Stat(filepath.Join(dir, name)); err == nil && !st.Mode().IsRegular() {
+				return l, false, broken("remove it, or clone the repository again", "%s is not a regular file", quote(filepath.Join(dir, name)))
+			}
+		}
+	}
 	for _, p := range []string{l.top, l.gitDir, l.common} {
 		if strings.ContainsAny(p, "\n\x00") {
 			return l, false, unsupported("rename that folder", "the path %s contains a line break", quote(p))

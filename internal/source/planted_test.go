@@ -280,3 +280,21 @@ func TestWorkInSubmodulesIsKept(t *testing.T) {
 		t.Errorf("the submodule's commit is not kept: %q", got)
 	}
 }
+
+// TestFIFOsInTheGitDirectory: git would wait for ever at them.
+func TestFIFOsInTheGitDirectory(t *testing.T) {
+	for _, name := range []string{"HEAD", "config", "packed-refs"} {
+		l := basic(t)
+		if _, err := l.inspect(Options{}); err != nil {
+			t.Fatalf("control: %v", err)
+		}
+		p := filepath.Join(l.repo, ".git", name)
+		_ = os.Remove(p)
+		if err := unix.Mkfifo(p, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.inspect(Options{}); task.CodeOf(err) != task.CodeSource {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
