@@ -47,7 +47,7 @@ func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []resu
 	if !s.Pinned && !canPublish(s) {
 		return ws.keepBundle(ctx, g, s, rs)
 	}
-	pack, err := os.CreateTemp(ws.shadow(), "out-")
+	pack, err := os.CreateTemp(ws.shadow(), "out-*.pack")
 	if err != nil {
 		return nil, task.Errorf(task.CodeStateStore, "source.publish", "the pack cannot be made: %v", err)
 	}
@@ -70,21 +70,12 @@ func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []resu
 		return nil, task.Errorf(task.CodeStateStore, "source.publish", "the pack cannot be read: %v", err)
 	}
 	if binary.BigEndian.Uint32(head[8:]) > 0 {
-		if _, err := pack.Seek(0, 0); err != nil {
-			return nil, task.Errorf(task.CodeStateStore, "source.publish", "the pack cannot be read: %v", err)
+		keep, err := ws.store(ctx, g, s, pack.Name())
+		if keep != "" {
+			defer os.Remove(keep)
 		}
-		// .keep holds the objects against a concurrent `git gc --prune=now`
-		// until a ref does.
-		out, err := g.Run(ctx, git.Cmd{
-			GitDir: s.CommonDir, Stdin: pack,
-			Args: []string{"index-pack", "--stdin", "--strict", "--keep=" + keepText(ws.Task)},
-		})
 		if err != nil {
-			return nil, task.Errorf(task.CodeBadResult, "source.publish", "the task's commits cannot be stored in %s: %v", quote(s.CommonDir), err).
-				WithHint("the task's files are still there")
-		}
-		if _, hash, ok := strings.Cut(strings.TrimSpace(string(out)), "\t"); ok && git.IsOID(hash) {
-			defer os.Remove(filepath.Join(s.CommonDir, "objects", "pack", "pack-"+hash+".keep"))
+			return nil, err
 		}
 	}
 	if err := sys.Fault("source.stored"); err != nil {
@@ -108,6 +99,81 @@ func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []resu
 		out[i] = task.ResultRef{Kind: r.kind, Name: refPrefix(ws.Task) + r.name, Object: r.object, Count: ws.count(ctx, g, r, i)}
 	}
 	return out, nil
+}
+
+// store verifies a pack and puts it into the user's repository. keep is the
+// .keep file that holds its objects against a concurrent `git gc --prune=now`
+// until a ref does; the caller removes it. git indexes the pack in our own
+// folder: killed there, it leaves nothing in the user's.
+func (ws Workspace) store(ctx context.Context, g *git.Git, s *state, pack string) (keep string, err error) {
+	base := strings.TrimSuffix(pack, ".pack")
+	defer func() {
+		for _, ext := range []string{".idx", ".rev"} {
+			_ = os.Remove(base + ext)
+		}
+	}()
+	out, err := g.Run(ctx, ws.shadowCmd("index-pack", "--strict", pack))
+	hash := strings.TrimSpace(string(out))
+	if err == nil && !git.IsOID(hash) {
+		err = errors.New("git index-pack did not name the pack")
+	}
+	if err != nil {
+		return "", task.Errorf(task.CodeBadResult, "source.publish", "the task's commits do not pass verification: %v", err).
+			WithHint("the task's files are still there")
+	}
+	dir := filepath.Join(s.CommonDir, "objects", "pack")
+	to := filepath.Join(dir, "pack-"+hash)
+	fail := func(err error) (string, error) {
+		return keep, task.Errorf(task.CodeBadResult, "source.publish", "the task's commits cannot be stored in %s: %v", quote(s.CommonDir), err).
+			WithHint("the task's files are still there")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as git makes it
+		return fail(err)
+	}
+	if f, err := os.OpenFile(to+".keep", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+		keep = to + ".keep"
+		_, err = f.WriteString(keepText(ws.Task) + "\n")
+		if cerr := f.Close(); err != nil || cerr != nil {
+			return fail(errors.Join(err, cerr))
+		}
+	} else if !errors.Is(err, fs.ErrExist) {
+		return fail(err)
+	}
+	for _, ext := range []string{".pack", ".rev", ".idx"} { // git looks for .idx
+		if !exists(base+ext) || exists(to+ext) {
+			continue
+		}
+		tmp := filepath.Join(dir, tempPrefix(ws.Task)+ext[1:])
+		_ = os.Remove(tmp)
+		err := copyFile(base+ext, tmp, 0o444)
+		if err == nil {
+			err = syncFile(tmp)
+		}
+		if err == nil {
+			err = os.Rename(tmp, to+ext)
+		}
+		if err != nil {
+			_ = os.Remove(tmp)
+			return fail(err)
+		}
+	}
+	if err := syncFile(dir); err != nil {
+		return fail(err)
+	}
+	return keep, nil
+}
+
+// tempPrefix begins the name of a file of ours that is being copied into a
+// user's repository. git removes such names too when it collects garbage.
+func tempPrefix(id task.ID) string { return "tmp_caisson_" + string(id) + "_" }
+
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
 }
 
 // canPublish reports whether refs can be written after all: a repository
@@ -160,8 +226,8 @@ func (ws Workspace) keepBundle(ctx context.Context, g *git.Git, s *state, rs []r
 // keepText is what the .keep file of a task's pack says: the proof of whose it is.
 func keepText(id task.ID) string { return "caisson " + string(id) }
 
-// dropKeeps removes .keep files that a process left which was killed between
-// storing a pack and referring to it.
+// dropKeeps removes .keep files and half-copied packs that a process left which
+// was killed before a ref led to what it stored.
 func dropKeeps(commonDir string, id task.ID) error {
 	dir := filepath.Join(commonDir, "objects", "pack")
 	entries, err := os.ReadDir(dir)
@@ -169,10 +235,16 @@ func dropKeeps(commonDir string, id task.ID) error {
 		return task.Errorf(task.CodeStuck, "source.unpin", "the packs of %s cannot be listed: %v", quote(commonDir), err)
 	}
 	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if e.Type().IsRegular() && strings.HasPrefix(e.Name(), tempPrefix(id)) {
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return task.Errorf(task.CodeStuck, "source.unpin", "%s cannot be removed: %v", quote(path), err)
+			}
+			continue
+		}
 		if !strings.HasSuffix(e.Name(), ".keep") || !e.Type().IsRegular() {
 			continue
 		}
-		path := filepath.Join(dir, e.Name())
 		if i, err := e.Info(); err != nil || i.Size() > 64 {
 			continue
 		}
