@@ -28,7 +28,6 @@ type found struct {
 	ignored   []string // top-most
 	special   []string // cannot be in a tree: FIFOs, sockets, reserved names, …
 	nested    []string // .git of repositories inside the tree, and ownStores in use
-	staged    bool     // the staging folder has content
 }
 
 // scanner compares the tree with the index and copies what differs into a

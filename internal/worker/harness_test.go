@@ -148,10 +148,8 @@ type box struct {
 	exited chan struct{}
 }
 
-// launch starts W as the invoking user and returns the host's end of its
-// channel, before hello.
-func launch(t testing.TB) *box { return launchAs(t, os.Getuid()) }
-
+// launchAs starts W as uid and returns the host's end of its channel, before
+// hello.
 func launchAs(t testing.TB, uid int) *box {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -57,7 +57,6 @@ type guard struct {
 	pid        int
 	done       bool // the program was reaped
 	canceling  bool
-	killing    bool
 	killAt     time.Time
 	giveUpAt   time.Time
 	killPeriod time.Duration
