@@ -186,6 +186,10 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 			Text: "a host folder is readable inside at " + b.Target + ", granted by --ro; a socket that a program makes in it later can be reached"})
 	}
 	if len(s.RO) > 0 {
+		// Refused before it is searched: / and what holds every task are large.
+		if err := m.cfg.CheckPaths(s); err != nil {
+			return nil, err
+		}
 		screened, more, err := m.cfg.Screen(ctx, s.RO)
 		if err != nil {
 			return nil, err

@@ -63,7 +63,7 @@ func TestCallsShareASpace(t *testing.T) {
 			pid := strings.TrimSpace(id.OK(t, repo, "exec", task, "--", "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $!"))
 			id.OK(t, repo, "exec", task, "--", "sh", "-c", "kill "+pid)
 			name := fmt.Sprintf("@server%d", i)
-			id.OK(t, repo, "exec", task, "--", "sh", "-c", "setsid ./attacker serve "+name+" >log 2>&1 & until grep -q ready log 2>/dev/null; do sleep 0.02; done")
+			id.OK(t, repo, "exec", task, "--", "sh", "-c", "setsid ./attacker serve "+name+" >"+name+" 2>&1 & until grep -q ready "+name+" 2>/dev/null; do sleep 0.02; done")
 			r := execAttacker(t, id, repo, task, jsonOf(config{Inside: true, Work: repo, Abstract: []string{name[1:]}}), "P17")
 			if o := outcomes(t, r.Stdout)["P17 connect to "+name]; o.Errno != "" {
 				t.Errorf("a socket of another call: %+v", o)
