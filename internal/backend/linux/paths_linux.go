@@ -3,6 +3,7 @@ package linux
 import (
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -212,6 +213,9 @@ func checkPaths(s backend.Spec, mt mountTable) error {
 		add(&binaries, exe, "the running program")
 	}
 
+	if err := checkHome(s.Home); err != nil {
+		return err
+	}
 	for _, m := range []backend.Mount{s.Source, s.Out} {
 		if m.Source == "" || !m.Writable {
 			continue
@@ -265,6 +269,19 @@ func checkPaths(s backend.Spec, mt mountTable) error {
 				return unsafePath("both %s and %s would appear at %s", o.Source, m.Source, m.Target)
 			}
 		}
+	}
+	return nil
+}
+
+// checkHome refuses a home that is a system folder: inside it is an empty,
+// writable one, which must not cover what programs need.
+func checkHome(home string) error {
+	bad := slices.Contains([]string{"/", "/usr", "/var", "/run", "/home", "/opt", "/nix"}, home) // homes below these are usual
+	for _, d := range closedDirs {
+		bad = bad || hasPrefixDir(home, d)
+	}
+	if bad {
+		return unsafePath("the home folder %s is the system's", home).WithHint("set HOME to a folder of your own")
 	}
 	return nil
 }

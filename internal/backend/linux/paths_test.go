@@ -185,3 +185,16 @@ func TestCheckPathsRefusesKernelViews(t *testing.T) {
 		t.Errorf("a proc below a seed is shown: %v", err)
 	}
 }
+
+// Inside, the home folder is an empty writable one: it may not cover what
+// programs need.
+func TestCheckPathsRefusesSystemHome(t *testing.T) {
+	for home, good := range map[string]bool{
+		"/proc": false, "/dev/x": false, "/usr": false, "/usr/bin": false, "/etc": false, "/bin": false, "/var": false, "/run": false, "/": false,
+		"/home/u": true, "/var/lib/u": true, "/root": true, "/usr/home/u": true, "/opt/u": true,
+	} {
+		if err := checkHome(home); (err == nil) != good {
+			t.Errorf("HOME=%s: %v", home, err)
+		}
+	}
+}
