@@ -172,9 +172,9 @@ func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *do
 	sctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	defer context.AfterFunc(l.ctx, func() { giveUp(context.Cause(l.ctx)) })()
-	stopListening := cancelOn(io.Cancels, giveUp)
+	wishes := countCancels(io.Cancels, giveUp)
 	call, err := wk.Exec(sctx, worker.Command{Argv: cmd.Argv, Dir: cmd.Dir, Env: append(append([]string{}, l.spec.Env...), cmd.Env...), TTY: cmd.TTY}, files)
-	stopListening()
+	early := wishes()
 	closeFiles(files)
 	if err != nil {
 		return task.Outcome{}, err
@@ -220,9 +220,19 @@ func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *do
 			}
 		}()
 	}
+	wish := func() {
+		switch steps {
+		case 0:
+			end("canceled", graceFirst)
+		case 1:
+			end("canceled", graceSecond)
+		default:
+			end("canceled", 0)
+		}
+	}
 	caller, closing := ctx.Done(), l.ctx.Done()
-	if ctx.Err() == nil && l.ctx.Err() == nil && sctx.Err() != nil {
-		end("canceled", graceFirst) // the wish came while it was being started
+	for range early {
+		wish()
 	}
 	var last *ended
 	for {
@@ -250,15 +260,10 @@ func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *do
 				_ = call.Signal(n)
 			}
 		case _, ok := <-io.Cancels:
-			switch {
-			case !ok:
+			if ok {
+				wish()
+			} else {
 				io.Cancels = nil
-			case steps == 0:
-				end("canceled", graceFirst)
-			case steps == 1:
-				end("canceled", graceSecond)
-			default:
-				end("canceled", 0)
 			}
 		case <-caller:
 			caller = nil
@@ -268,6 +273,38 @@ func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *do
 			end(context.Cause(l.ctx).Error(), graceSecond)
 		}
 	}
+}
+
+// countCancels counts the wishes to end a command while it is being started. It
+// may run already, and its output may be what the wish is an answer to: they
+// are for the command, unless the worker does not answer as long as a command
+// would have had. The returned func ends it and returns the count.
+func countCancels(cancels <-chan struct{}, giveUp context.CancelCauseFunc) func() int {
+	quit, count := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		var late <-chan time.Time
+		for {
+			select {
+			case <-quit:
+				count <- n
+				return
+			case <-late:
+				giveUp(task.Errorf(task.CodeCanceled, "call", "canceled while the command was being started"))
+			case _, ok := <-cancels:
+				if !ok {
+					cancels = nil
+					continue
+				}
+				grace := graceFirst
+				if n++; n > 1 {
+					grace = graceSecond // also for a kill: an answer under way gets its moment
+				}
+				late = time.After(grace)
+			}
+		}
+	}()
+	return func() int { close(quit); return <-count }
 }
 
 // condemn ends a boundary in which something could not be proven dead.

@@ -112,7 +112,7 @@ func TestHalfClosed(t *testing.T) {
 // TestStatus passes every exit status and signal through.
 func TestStatus(t *testing.T) {
 	ways(t, func(t *testing.T, id *harness.Identity, repo string, how ...string) {
-		codes, signals := []int{0, 1, 2, 3, 7, 63, 64, 124, 125, 126, 127, 128, 129, 137, 200, 254, 255}, []int{1, 2, 3, 6, 9, 10, 11, 13, 14, 15, 31}
+		codes, signals := []int{0, 1, 2, 125, 126, 127, 128, 137, 255}, []int{1, 9, 11, 15}
 		if how[0] == "exec" || long() {
 			codes, signals = nil, nil
 			for i := range 256 {
@@ -226,9 +226,12 @@ func TestBrokenPipe(t *testing.T) {
 // interrupt asks it to end.
 func TestSignals(t *testing.T) {
 	ways(t, func(t *testing.T, id *harness.Identity, repo string, how ...string) {
+		var errs bytes.Buffer
 		start := func(script string) (*exec.Cmd, io.Reader, func()) {
 			ctx, cancel := context.WithTimeout(context.Background(), harness.Limit)
 			cmd := id.Command(ctx, repo, harness.Bin(), cat(how, "--", "bash", "-c", script)...)
+			errs.Reset()
+			cmd.Stderr = &errs
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -243,7 +246,7 @@ func TestSignals(t *testing.T) {
 			return cmd, out, cancel
 		}
 		for _, s := range []os.Signal{sigUSR1, sigHUP, sigQUIT} {
-			cmd, out, cancel := start(`trap 'echo usr1; exit 9' USR1; trap 'echo hup; exit 9' HUP; trap 'echo quit; exit 9' QUIT; echo ready; for i in $(seq 600); do sleep 0.1; done`)
+			cmd, out, cancel := start(`trap 'echo usr1; exit 9' USR1; trap 'echo hup; exit 9' HUP; trap 'echo quit; exit 9' QUIT; echo ready; while :; do sleep 0.1; done`)
 			_ = cmd.Process.Signal(s)
 			rest, _ := io.ReadAll(out)
 			_ = cmd.Wait()
@@ -253,13 +256,13 @@ func TestSignals(t *testing.T) {
 			}
 			cancel()
 		}
-		cmd, out, cancel := start(`trap 'echo cleaning; exit 5' TERM; echo ready; for i in $(seq 600); do sleep 0.1; done`)
+		cmd, out, cancel := start(`trap 'echo cleaning; exit 5' TERM; echo ready; while :; do sleep 0.1; done`)
 		defer cancel()
 		_ = cmd.Process.Signal(os.Interrupt)
 		rest, _ := io.ReadAll(out)
 		_ = cmd.Wait()
 		if string(rest) != "cleaning\n" || cmd.ProcessState.ExitCode() != 5 {
-			t.Errorf("interrupt: %q, exit %d", rest, cmd.ProcessState.ExitCode())
+			t.Errorf("interrupt: %q, exit %d: %s", rest, cmd.ProcessState.ExitCode(), &errs)
 		}
 		cmd, out, cancel = start(`trap '' TERM INT HUP; echo ready; while :; do sleep 0.1; done`)
 		defer cancel()
@@ -270,7 +273,7 @@ func TestSignals(t *testing.T) {
 		_, _ = io.ReadAll(out)
 		_ = cmd.Wait()
 		if cmd.ProcessState.ExitCode() != 137 {
-			t.Errorf("after three interrupts: exit %d", cmd.ProcessState.ExitCode())
+			t.Errorf("after three interrupts: exit %d: %s", cmd.ProcessState.ExitCode(), &errs)
 		}
 	})
 }
