@@ -393,8 +393,18 @@ func (m *Manager) poisoned(l *live, cause error) {
 	if l.log != nil {
 		_, _ = l.log.Append(ctx, evidence.ChannelPoisoned, self, map[string]any{"error": cause.Error()})
 	}
+	inst, _ := l.standing()
+	if inst != nil {
+		// Under its memory limit the kernel may end our own process too. The
+		// group still knows; say so rather than that a channel broke.
+		if o, err := inst.Observe(ctx); err == nil && o.OOMKills > 0 {
+			cause = task.Errorf(task.CodeLimit, "limits", "memory: the limit of %d MiB was reached and the kernel ended the boundary", l.spec.Limits.MemoryBytes>>20)
+			m.limitHit(l, "memory", cause.Error())
+		}
+	}
+	_ = m.cfg.DB.Update(ctx, l.id, func(v *task.View) { v.Problem = cause.Error() })
 	l.cancel(cause)
-	if inst, _ := l.standing(); inst != nil {
+	if inst != nil {
 		if err := inst.Destroy(ctx); err != nil {
 			m.cfg.Log("task " + string(l.id) + ": " + err.Error())
 		}
