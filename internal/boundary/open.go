@@ -399,7 +399,9 @@ func (m *Manager) poisoned(l *live, cause error) {
 		// group still knows; say so rather than that a channel broke.
 		if o, err := inst.Observe(ctx); err == nil && o.OOMKills > 0 {
 			cause = task.Errorf(task.CodeLimit, "limits", "memory: the limit of %d MiB was reached and the kernel ended the boundary", l.spec.Limits.MemoryBytes>>20)
-			m.limitHit(l, "memory", cause.Error())
+			if l.log != nil {
+				m.limitHit(l, "memory", cause.Error())
+			}
 		}
 	}
 	_ = m.cfg.DB.Update(ctx, l.id, func(v *task.View) { v.Problem = cause.Error() })
