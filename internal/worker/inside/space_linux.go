@@ -201,9 +201,14 @@ func (s *space) reap() {
 // resume wakes a guardian. A program may stop its own (kill -STOP -1 does); the
 // call would then never end, though the program does.
 func (s *space) resume(pid int) {
-	s.guardMu.Lock()
-	defer s.guardMu.Unlock()
-	if s.guards[pid] != nil { // not reaped, so the number is still its own
+	// A lock that is held means that a guardian is being started, perhaps this
+	// one: its starter waits for it and is not through before it runs.
+	known := true
+	if s.guardMu.TryLock() {
+		known = s.guards[pid] != nil
+		s.guardMu.Unlock()
+	}
+	if known { // not reaped, so the number is still its own
 		_ = unix.Kill(pid, unix.SIGCONT)
 	}
 }
