@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -26,7 +27,13 @@ import (
 
 func listenUnix(t *testing.T, path string) net.Listener {
 	t.Helper()
-	l, err := net.Listen("unix", path)
+	// By way of the folder's descriptor: a test's path may be too long to bind.
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	l, err := net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
 	if err != nil {
 		t.Fatal(err)
 	}
