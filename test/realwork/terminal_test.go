@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -235,6 +236,9 @@ func TestMultiplexer(t *testing.T) {
 				t.Errorf("the pane shows %q", pane)
 			}
 			tmux("kill-server")
+			for end := time.Now().Add(harness.Limit); processes(sock) && time.Now().Before(end); {
+				time.Sleep(20 * time.Millisecond) // it answers before it and its shells are gone
+			}
 		})
 	})
 }
