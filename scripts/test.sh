@@ -8,7 +8,8 @@
 #
 # PKGS="./internal/x/..." restricts tests, vet and staticcheck to some packages.
 #
-# Every step runs even when an earlier one failed; the end lists failed steps, steps that could not run, and every
+# A test that fails is repeated once, alone, and named at the end when it passes then: some of them wait for what other
+# programs do on a machine that others use too. Every step runs even when an earlier one failed; the end lists failed steps, steps that could not run, and every
 # skipped test with its reason. Exit status 1 when a step failed.
 set -u
 cd "$(dirname "$0")/.."
@@ -30,7 +31,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
-failed=() notrun=()
+failed=() notrun=() flaky=()
 : >"$work/skips" >"$work/oks"
 
 # step NAME CMD…: run, time, remember.
@@ -131,10 +132,32 @@ govulncheck() {
 gotest() {
 	local label=$1 rc
 	shift
-	go test -json "$@" 2>&1 | "$work/testsum" "$label" "$work/skips" | tee "$work/out"
-	rc=${PIPESTATUS[1]}
+	go test -json "$@" 2>&1 | tee "$work/json" | "$work/testsum" "$label" "$work/skips" | tee "$work/out"
+	rc=${PIPESTATUS[2]}
 	grep -E '^(ok|FAIL)[[:space:]]' "$work/out" >>"$work/oks"
-	return "$rc"
+	[ "$rc" = 0 ] && return 0
+	local a flags=()
+	for a in "$@"; do
+		case $a in ./* | github.com/*) ;; *) flags+=("$a") ;; esac
+	done
+	failures "$label" || return 1
+	local pkg tests
+	while read -r pkg tests; do
+		echo "   once more, alone: $pkg $tests"
+		go test -count=1 -run "^($tests)\$" "${flags[@]}" "$pkg" || return 1
+		flaky+=("$label: $pkg $tests")
+	done <"$work/again"
+}
+
+# failures: the top-level tests that failed in $work/json, a package a line, in $work/again. Not those of a run that has
+# more to be explained than chance: many, or a package that failed without a test (it does not build, or ran out of time).
+failures() {
+	sed -nE 's/.*"Action":"fail","Package":"([^"]+)","Test":"([^"/]+)".*/\1 \2/p' "$work/json" | sort -u >"$work/failed"
+	sed -nE 's/.*"Action":"fail","Package":"([^"]+)","Elapsed".*/\1/p' "$work/json" | sort -u >"$work/failedpkgs"
+	awk '{ t[$1] = t[$1] (t[$1] == "" ? "" : "|") $2 } END { for (p in t) print p, t[p] }' "$work/failed" >"$work/again"
+	local n
+	n=$(wc -l <"$work/failed")
+	[ "$n" -gt 0 ] && [ "$n" -le 4 ] && [ "$(wc -l <"$work/again")" = "$(wc -l <"$work/failedpkgs")" ]
 }
 
 # A second tree, owned by an id without privileges; go compiles as before (so from the warm cache), scripts/as-user.sh
@@ -155,8 +178,20 @@ unprivileged() {
 	{ cat /etc/group; echo "caissontest:x:$uid:"; } >"$work/unpriv/group"
 	chown -R "$uid:$uid" "$work/unpriv"
 	chmod 700 "$work/unpriv/run"
+	LIST=$pkgs RUN='' as_user && return 0
+	failures unprivileged || return 1
+	local pkg tests
+	while read -r pkg tests; do
+		echo "   once more, alone: $pkg $tests"
+		LIST=$pkg RUN="-count=1 -run ^($tests)\$" as_user || return 1
+		flaky+=("unprivileged: $pkg $tests")
+	done <"$work/again"
+}
+
+# as_user: the packages of LIST, with the flags of RUN, as the id that unprivileged made.
+as_user() {
 	(
-		export CAISSON_AS_UID=$uid CAISSON_AS_DIR=$work/unpriv CAISSON_TEST_BIN=$src/bin/caisson W=$work SRC=$src MODCACHE=$modcache LIST=$pkgs AS="$PWD/scripts/as-user.sh"
+		export CAISSON_AS_UID=$uid CAISSON_AS_DIR=$work/unpriv CAISSON_TEST_BIN=$src/bin/caisson W=$work SRC=$src MODCACHE=$modcache LIST RUN AS="$PWD/scripts/as-user.sh"
 		ns=(unshare --mount --propagation private)
 		if ! "${ns[@]}" true 2>/dev/null; then
 			echo "   no private mount namespace here: the id has no passwd entry and the module cache is copied"
@@ -168,9 +203,9 @@ unprivileged() {
 				mount --bind "$W/unpriv/passwd" /etc/passwd && mount --bind "$W/unpriv/group" /etc/group &&
 				mount --bind "$MODCACHE" "$W/unpriv/gomod" && mount -o remount,bind,ro "$W/unpriv/gomod" || exit 1
 			fi
-			cd "$SRC" && exec go test -json -exec "bash $AS" -vet=off -timeout 12m $LIST
-		' 2>&1 | "$work/testsum" unprivileged "$work/skips" | tee "$work/out"
-		exit "${PIPESTATUS[1]}"
+			cd "$SRC" && exec go test -json -exec "bash $AS" -vet=off -timeout 12m $RUN $LIST
+		' 2>&1 | tee "$work/json" | "$work/testsum" unprivileged "$work/skips" | tee "$work/out"
+		exit "${PIPESTATUS[2]}"
 	)
 	local rc=$?
 	grep -E '^(ok|FAIL)[[:space:]]' "$work/out" >>"$work/oks"
@@ -269,6 +304,10 @@ fi
 if [ ${#notrun[@]} -gt 0 ]; then
 	echo "not run:"
 	printf '  %s\n' "${notrun[@]}"
+fi
+if [ ${#flaky[@]} -gt 0 ]; then
+	echo "failed once, passed when repeated alone:"
+	printf '  %s\n' "${flaky[@]}"
 fi
 if [ ${#failed[@]} -gt 0 ]; then
 	echo "failed steps:"

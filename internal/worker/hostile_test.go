@@ -43,7 +43,13 @@ func attack() {
 		}
 		cmd, _ := os.ReadFile(e + "/cmdline")
 		name := strings.TrimSuffix(strings.ReplaceAll(string(cmd), "\x00", " "), " ")
-		worked := func(what string) { fmt.Printf("%d %s: %s\n", pid, name, what) }
+		worked := func(what string) {
+			// Between fork and exec a child looks like the guardian that made it; by
+			// the time of the attempt it may be a program of the task already.
+			if now, _ := os.ReadFile(e + "/cmdline"); string(now) == string(cmd) {
+				fmt.Printf("%d %s: %s\n", pid, name, what)
+			}
+		}
 		for _, f := range []string{"environ", "mem", "exe", "maps", "auxv", "stack"} {
 			if fd, err := unix.Open(e+"/"+f, unix.O_RDONLY, 0); err == nil {
 				worked(f)

@@ -133,6 +133,22 @@ func (s *screen) size(rows, cols uint16) {
 	}
 }
 
+// nudge types text every two seconds until the returned func is called.
+func (s *screen) nudge(text string) (stop func()) {
+	quit := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-quit:
+				return
+			case <-time.After(2 * time.Second):
+				_, _ = unix.Write(s.fd, []byte(text))
+			}
+		}
+	}()
+	return func() { close(quit) }
+}
+
 func (s *screen) mode() unix.Termios {
 	s.t.Helper()
 	m, err := unix.IoctlGetTermios(int(s.slave.Fd()), unix.TCGETS)

@@ -150,7 +150,11 @@ func TestTerminal(t *testing.T) {
 				s := exec(t, "python3", "full.py")
 				s.expect("size 24x80")
 				s.size(30, 100)
+				// curses can miss a signal between its look and its wait for a key;
+				// a key makes it look again.
+				stop := s.nudge(" ")
 				s.expect("size 30x100")
+				stop()
 				s.typed("q")
 				s.ends(4)
 			})
