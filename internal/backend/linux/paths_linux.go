@@ -235,7 +235,7 @@ func checkPaths(s backend.Spec, mt mountTable) error {
 			}
 		}
 		if m.Source == "/" || m.Source == s.Identity.Home {
-			return unsafePath("%s cannot be shown as a whole", m.Source)
+			return unsafePath("%s cannot be shown as a whole", m.Source).WithHint("name the folder in it that the task needs")
 		}
 		if point, fstype, found := mt.kernelView(m.Source); found {
 			return unsafePath("the folder %s would show the host's %s at %s", m.Source, fstype, point).WithHint("name a folder that holds files")
