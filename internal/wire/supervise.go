@@ -33,62 +33,27 @@ type order struct {
 }
 
 func newOrder(r task.Request) order {
-	return order{r, raw([]string{r.Repo, r.Base, r.At, r.Rootfs, r.Name}), raw(r.RO), raw(r.Env)}
+	return order{r, task.Raw([]string{r.Repo, r.Base, r.At, r.Rootfs, r.Name}), task.Raw(r.RO), task.Raw(r.Env)}
 }
 
 // request returns what newOrder was given.
 func (o order) request() (task.Request, error) {
 	r := o.Request
-	t := text(o.Texts)
+	t := task.Texts(o.Texts)
 	if len(t) != 5 {
 		return r, fmt.Errorf("order with %d texts", len(t))
 	}
 	r.Repo, r.Base, r.At, r.Rootfs, r.Name = t[0], t[1], t[2], t[3], t[4]
-	r.RO, r.Env = text(o.RO), text(o.Env)
+	r.RO, r.Env = task.Texts(o.RO), task.Texts(o.Env)
 	return r, nil
-}
-
-func raw(l []string) [][]byte {
-	out := make([][]byte, len(l))
-	for i := range l {
-		out[i] = []byte(l[i])
-	}
-	return out
-}
-
-func text(l [][]byte) []string {
-	var out []string
-	for _, b := range l {
-		out = append(out, string(b))
-	}
-	return out
 }
 
 // word is what the supervisor tells the opener, one a line.
 type word struct {
-	Progress string      `json:"progress,omitempty"`
-	ID       task.ID     `json:"id,omitempty"`
-	Error    *spawnError `json:"error,omitempty"`
+	Progress string          `json:"progress,omitempty"`
+	ID       task.ID         `json:"id,omitempty"`
+	Error    *task.ErrorForm `json:"error,omitempty"`
 }
-
-type spawnError struct {
-	Code   task.Code       `json:"code"`
-	Op     string          `json:"op"`
-	Msg    string          `json:"msg"`
-	Hint   string          `json:"hint"`
-	Detail json.RawMessage `json:"detail,omitempty"`
-	Text   string          `json:"text,omitempty"` // Detail for a person, when it has such a form
-}
-
-// told is an error's detail as another process gave it: it looks and marshals
-// as it did there.
-type told struct {
-	raw  json.RawMessage
-	text string
-}
-
-func (t told) MarshalJSON() ([]byte, error) { return t.raw, nil }
-func (t told) String() string               { return t.text }
 
 // spawn starts a supervisor and waits until its task is ready.
 func (h *house) spawn(ctx context.Context, req task.Request, progress func(string)) (task.ID, error) {
@@ -156,14 +121,7 @@ func (h *house) spawn(ctx context.Context, req task.Request, progress func(strin
 			return w.ID, nil
 		case w.Error != nil:
 			_ = cmd.Wait()
-			e := &task.Error{Code: w.Error.Code, Op: w.Error.Op, Msg: w.Error.Msg, Hint: w.Error.Hint}
-			if len(w.Error.Detail) > 0 {
-				e.Detail = w.Error.Detail
-				if w.Error.Text != "" {
-					e.Detail = told{w.Error.Detail, w.Error.Text}
-				}
-			}
-			return "", e
+			return "", w.Error.Err()
 		}
 	}
 	_ = in.Close()
@@ -181,15 +139,7 @@ func Supervise() int {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE) // it outlives the terminal
 	out := json.NewEncoder(os.Stdout)
 	tellError := func(err error) int {
-		e := &spawnError{Code: task.CodeOf(err), Msg: err.Error(), Hint: task.HintOf(err)}
-		var te *task.Error
-		if errors.As(err, &te) && te.Detail != nil {
-			e.Detail, _ = json.Marshal(te.Detail)
-			if s, ok := te.Detail.(fmt.Stringer); ok {
-				e.Text = s.String()
-			}
-		}
-		_ = out.Encode(word{Error: e})
+		_ = out.Encode(word{Error: task.FormOf(err)})
 		return 1
 	}
 	in := bufio.NewReader(os.Stdin)

@@ -84,7 +84,7 @@ func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (t
 			if m.Outcome != nil {
 				out = *m.Outcome
 			}
-			return out, m.Error.err()
+			return out, m.Error.Err()
 		}
 		closeAll(extra)
 	}
@@ -133,7 +133,7 @@ func (c *Client) Close(ctx context.Context, o door.CloseOptions) (*task.CloseRep
 		case m.Progress != "" && o.Progress != nil:
 			o.Progress(m.Progress)
 		case m.Done:
-			return m.Closed, m.Error.err()
+			return m.Closed, m.Error.Err()
 		}
 	}
 }
@@ -152,7 +152,7 @@ func (c *Client) Ping(ctx context.Context) error {
 	m, extra, err := cn.recv()
 	closeAll(extra)
 	if err == nil && m.Error != nil {
-		err = m.Error.err()
+		err = m.Error.Err()
 	}
 	if err == nil && !m.Done {
 		err = errors.New("control: unexpected answer")

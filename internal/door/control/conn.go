@@ -9,7 +9,6 @@ package control
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,7 +39,7 @@ type message struct {
 	Exited   bool              `json:"exited,omitempty"` // the command ended: send the summary
 	Outcome  *task.Outcome     `json:"outcome,omitempty"`
 	Closed   *task.CloseReport `json:"closed,omitempty"`
-	Error    *wireError        `json:"error,omitempty"`
+	Error    *task.ErrorForm   `json:"error,omitempty"`
 	Done     bool              `json:"done,omitempty"`
 }
 
@@ -56,68 +55,17 @@ type command struct {
 }
 
 func toCommand(c task.Command) *command {
-	return &command{Argv: raw(c.Argv), Dir: []byte(c.Dir), From: []byte(c.From), Env: raw(c.Env), TTY: c.TTY, Rows: c.Rows, Cols: c.Cols}
+	return &command{Argv: task.Raw(c.Argv), Dir: []byte(c.Dir), From: []byte(c.From), Env: task.Raw(c.Env), TTY: c.TTY, Rows: c.Rows, Cols: c.Cols}
 }
 
 func (c *command) command() task.Command {
-	return task.Command{Argv: text(c.Argv), Dir: string(c.Dir), From: string(c.From), Env: text(c.Env), TTY: c.TTY, Rows: c.Rows, Cols: c.Cols}
-}
-
-func raw(l []string) [][]byte {
-	out := make([][]byte, len(l))
-	for i := range l {
-		out[i] = []byte(l[i])
-	}
-	return out
-}
-
-func text(l [][]byte) []string {
-	var out []string
-	for _, b := range l {
-		out = append(out, string(b))
-	}
-	return out
+	return task.Command{Argv: task.Texts(c.Argv), Dir: string(c.Dir), From: string(c.From), Env: task.Texts(c.Env), TTY: c.TTY, Rows: c.Rows, Cols: c.Cols}
 }
 
 type closeOptions struct {
 	DryRun  bool      `json:"dry_run"`
 	Discard bool      `json:"discard"`
 	Keep    task.Keep `json:"keep"`
-}
-
-// wireError carries a task.Error across the socket.
-type wireError struct {
-	Code   task.Code       `json:"code"`
-	Op     string          `json:"op"`
-	Msg    string          `json:"msg"`
-	Hint   string          `json:"hint"`
-	Detail json.RawMessage `json:"detail,omitempty"`
-}
-
-func toWire(err error) *wireError {
-	if err == nil {
-		return nil
-	}
-	w := &wireError{Code: task.CodeOf(err), Msg: err.Error(), Hint: task.HintOf(err)}
-	var e *task.Error
-	if errors.As(err, &e) {
-		w.Op = e.Op
-		if e.Detail != nil {
-			w.Detail, _ = json.Marshal(e.Detail)
-		}
-	}
-	return w
-}
-
-func (w *wireError) err() error {
-	if w == nil {
-		return nil
-	}
-	e := &task.Error{Code: w.Code, Op: w.Op, Msg: w.Msg, Hint: w.Hint}
-	if len(w.Detail) > 0 {
-		e.Detail = w.Detail
-	}
-	return e
 }
 
 // conn frames messages on a Unix stream socket: four bytes of length, then

@@ -52,7 +52,7 @@ func (s *Server) handle(ctx context.Context, uc *net.UnixConn) {
 	defer uc.Close()
 	c := &conn{c: uc}
 	if err := checkPeer(uc); err != nil {
-		_ = c.send(message{Error: toWire(err), Done: true})
+		_ = c.send(message{Error: task.FormOf(err), Done: true})
 		return
 	}
 	// A peer that connects and says nothing must not hold a goroutine for ever.
@@ -71,7 +71,7 @@ func (s *Server) handle(ctx context.Context, uc *net.UnixConn) {
 	case "ping":
 		_ = c.send(message{Done: true})
 	default:
-		_ = c.send(message{Error: toWire(task.Errorf(task.CodeUnsupported, "control", "no operation %q here", m.Op)), Done: true})
+		_ = c.send(message{Error: task.FormOf(task.Errorf(task.CodeUnsupported, "control", "no operation %q here", m.Op)), Done: true})
 	}
 	closeAll(files)
 }
@@ -85,7 +85,7 @@ func closeAll(files []*os.File) {
 func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File) {
 	if m.Command == nil || (!m.Command.TTY && len(files) != 3) || (m.Command.TTY && len(files) != 0) {
 		closeAll(files)
-		_ = c.send(message{Error: toWire(task.Errorf(task.CodeUsage, "control", "malformed exec request")), Done: true})
+		_ = c.send(message{Error: task.FormOf(task.Errorf(task.CodeUsage, "control", "malformed exec request")), Done: true})
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -150,7 +150,7 @@ func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File)
 		}
 	}()
 	out, err := s.Engine.Exec(ctx, string(s.Task), cmd, eio)
-	_ = c.send(message{Outcome: &out, Error: toWire(err), Done: true})
+	_ = c.send(message{Outcome: &out, Error: task.FormOf(err), Done: true})
 }
 
 func (s *Server) close(ctx context.Context, c *conn, m message) {
@@ -160,7 +160,7 @@ func (s *Server) close(ctx context.Context, c *conn, m message) {
 	}
 	// A close that has begun is finished even when the asker goes away.
 	rep, err := s.Engine.Close(context.WithoutCancel(ctx), string(s.Task), o)
-	_ = c.send(message{Closed: rep, Error: toWire(err), Done: true})
+	_ = c.send(message{Closed: rep, Error: task.FormOf(err), Done: true})
 	if rep != nil && !o.DryRun && s.Closed != nil && !rep.State.Live() {
 		s.Closed()
 	}
