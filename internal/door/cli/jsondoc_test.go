@@ -179,11 +179,7 @@ func (d *docWriter) name(t reflect.Type) string {
 			d.done[t] = true
 			d.queue = append(d.queue, t)
 		}
-		anchor := strings.ToLower(t.Name())
-		if anchor == "view" { // described under the commands that print it whole
-			anchor = "open-show"
-		}
-		return "[" + t.Name() + "](#" + anchor + ")"
+		return "[" + t.Name() + "](#" + strings.ToLower(t.Name()) + ")"
 	case reflect.Bool:
 		return "true or false"
 	case reflect.String:
