@@ -146,18 +146,18 @@ gotest() {
 		echo "   once more, alone: $pkg $tests"
 		go test -count=1 -run "^($tests)\$" "${flags[@]}" "$pkg" || return 1
 		flaky+=("$label: $pkg $tests")
-	done <"$work/again"
+	done <"$work/twice"
 }
 
-# failures: the top-level tests that failed in $work/json, a package a line, in $work/again. Not those of a run that has
+# failures: the top-level tests that failed in $work/json, a package a line, in $work/twice. Not those of a run that has
 # more to be explained than chance: many, or a package that failed without a test (it does not build, or ran out of time).
 failures() {
 	sed -nE 's/.*"Action":"fail","Package":"([^"]+)","Test":"([^"/]+)".*/\1 \2/p' "$work/json" | sort -u >"$work/failed"
 	sed -nE 's/.*"Action":"fail","Package":"([^"]+)","Elapsed".*/\1/p' "$work/json" | sort -u >"$work/failedpkgs"
-	awk '{ t[$1] = t[$1] (t[$1] == "" ? "" : "|") $2 } END { for (p in t) print p, t[p] }' "$work/failed" >"$work/again"
+	awk '{ t[$1] = t[$1] (t[$1] == "" ? "" : "|") $2 } END { for (p in t) print p, t[p] }' "$work/failed" >"$work/twice"
 	local n
 	n=$(wc -l <"$work/failed")
-	[ "$n" -gt 0 ] && [ "$n" -le 4 ] && [ "$(wc -l <"$work/again")" = "$(wc -l <"$work/failedpkgs")" ]
+	[ "$n" -gt 0 ] && [ "$n" -le 4 ] && [ "$(wc -l <"$work/twice")" = "$(wc -l <"$work/failedpkgs")" ]
 }
 
 # A second tree, owned by an id without privileges; go compiles as before (so from the warm cache), scripts/as-user.sh
@@ -185,7 +185,7 @@ unprivileged() {
 		echo "   once more, alone: $pkg $tests"
 		LIST=$pkg RUN="-count=1 -run ^($tests)\$" as_user || return 1
 		flaky+=("unprivileged: $pkg $tests")
-	done <"$work/again"
+	done <"$work/twice"
 }
 
 # as_user: the packages of LIST, with the flags of RUN, as the id that unprivileged made.
@@ -243,10 +243,10 @@ cross() {
 # Two builds of the same source in different folders are the same bytes.
 reproducible() {
 	local a b
-	mkdir "$work/again" && tar -c $(ls -A | grep -vE '^(\.git|bin|\.cache)$') | tar -x -C "$work/again"
-	rm -f "$work/again/internal/workerbin/bin/caisson-worker"
+	mkdir "$work/second" && tar -c $(ls -A | grep -vE '^(\.git|bin|\.cache)$') | tar -x -C "$work/second"
+	rm -f "$work/second/internal/workerbin/bin/caisson-worker"
 	make -s build VERSION=0.0.0-same COMMIT=same && a=$(sha256sum <bin/caisson) &&
-		make -s -C "$work/again" build VERSION=0.0.0-same COMMIT=same && b=$(sha256sum <"$work/again/bin/caisson") || return 1
+		make -s -C "$work/second" build VERSION=0.0.0-same COMMIT=same && b=$(sha256sum <"$work/second/bin/caisson") || return 1
 	make -s build
 	echo "   ${a%% *}"
 	[ "$a" = "$b" ] || { echo "   and ${b%% *}: not the same"; return 1; }

@@ -4,6 +4,7 @@ package sys
 
 import (
 	"os"
+	"os/signal"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,4 +14,12 @@ func killSelf() {
 	select {} // the signal may arrive on another thread first
 }
 
-func stopSelf() { _ = unix.Kill(os.Getpid(), unix.SIGSTOP) }
+// stopSelf returns only after the process was continued: the stop may reach
+// another thread first, and this one must not go on until then.
+func stopSelf() {
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, unix.SIGCONT)
+	defer signal.Stop(continued)
+	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+	<-continued
+}
