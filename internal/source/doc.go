@@ -28,12 +28,21 @@ type Workspace struct {
 	// source and shadow.git in it; kept is made when something is kept.
 	Dir   string
 	Token string
+	// Files is where the task's files are, when they are not in Dir/source: the
+	// user's own checkout, with the strategy of that name.
+	Files string
 	// Progress tells what goes on when it takes long; may be nil. It may be
 	// called from another goroutine than the caller's.
 	Progress func(string)
 }
 
-func (ws Workspace) source() string { return ws.Dir + "/source" }
+func (ws Workspace) source() string {
+	if ws.Files != "" {
+		return ws.Files
+	}
+	return ws.Dir + "/source"
+}
+
 func (ws Workspace) shadow() string { return ws.Dir + "/shadow.git" }
 func (ws Workspace) kept() string   { return ws.Dir + "/kept" }
 

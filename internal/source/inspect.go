@@ -17,6 +17,10 @@ type Options struct {
 	Base    string       // a revision, as typed; empty is HEAD
 	At      string       // the path inside; empty is the checkout's own
 	History task.History // empty is full
+	// Strategy is how the task gets its source; empty is clone.
+	Strategy task.Strategy
+	// Dirty says which uncommitted state of the checkout goes with it.
+	Dirty task.Dirty
 	// Env is the user's environment: HOME, XDG_CONFIG_HOME, GIT_CONFIG_*,
 	// GIT_AUTHOR_NAME, GIT_AUTHOR_EMAIL and EMAIL count, nothing else.
 	Env []string

@@ -452,7 +452,7 @@ func (p *preparation) finish() error {
 	}
 	s := state{
 		Version: 1, Task: p.ws.Task, Repo: p.r.Ref.Repo, CommonDir: p.r.Ref.CommonDir, Format: p.r.format,
-		Base: p.r.Ref.Base, Branch: p.r.Ref.Branch, History: p.r.Ref.History, Pinned: p.pinned, Tips: p.r.Tips, Refs: p.r.Refs,
+		Strategy: p.r.Ref.Strategy, Base: p.r.Ref.Base, Branch: p.r.Ref.Branch, History: p.r.Ref.History, Pinned: p.pinned, Tips: p.r.Tips, Refs: p.r.Refs,
 		Head: p.head, Identity: p.r.Identity, CutoffS: mark.ModTime().Unix(), CutoffN: uint32(mark.ModTime().Nanosecond()), //nolint:gosec // below 1e9
 	}
 	b, err := json.Marshal(&s)

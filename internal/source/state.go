@@ -12,12 +12,18 @@ import (
 // state is what Prepare leaves in the shadow repository for every later call.
 // No boundary can reach it.
 type state struct {
-	Version   int              `json:"version"`
-	Task      task.ID          `json:"task"`
-	Repo      string           `json:"repo"`
-	CommonDir string           `json:"common_dir"`
-	Format    string           `json:"object_format"`
-	Base      string           `json:"base"`
+	Version   int           `json:"version"`
+	Task      task.ID       `json:"task"`
+	Repo      string        `json:"repo"`
+	CommonDir string        `json:"common_dir"`
+	Format    string        `json:"object_format"`
+	Base      string        `json:"base"`
+	Strategy  task.Strategy `json:"strategy"`
+	// Start is the commit, and StartTree the tree, that the task's files began
+	// as, where that is not the base: uncommitted state that was carried in, or
+	// files that had no commit. StartTree may be set alone.
+	Start     string           `json:"start,omitempty"`
+	StartTree string           `json:"start_tree,omitempty"`
 	Branch    string           `json:"branch"`
 	History   task.History     `json:"history"`
 	Pinned    bool             `json:"pinned"`
@@ -59,10 +65,21 @@ func (s *state) emptyTree() string {
 
 // baseTree names what changes are compared with.
 func (s *state) baseTree() string {
+	if s.StartTree != "" {
+		return s.StartTree
+	}
 	if s.Base == "" {
 		return s.emptyTree()
 	}
 	return s.Base + "^{tree}"
+}
+
+// startCommit is the parent of what is made of the task's files; empty: none.
+func (s *state) startCommit() string {
+	if s.Start != "" {
+		return s.Start
+	}
+	return s.Base
 }
 
 // shadowCmd is a call on the shadow repository.

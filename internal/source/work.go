@@ -17,7 +17,7 @@ import (
 // Snapshot is the state of a task's files as a commit in the shadow repository.
 type Snapshot struct {
 	Changed bool   // false: the files are those of the base, nothing was made
-	Commit  string // its only parent is the base
+	Commit  string // its only parent is what the task began with
 	Tree    string
 	Files   int // changed, added and deleted files
 }
@@ -146,8 +146,8 @@ func MakeSnapshot(ctx context.Context, ws Workspace) (*Snapshot, error) {
 	}
 	s := v.s
 	args := []string{"commit-tree", "-F", "-"}
-	if s.Base != "" {
-		args = append(args, "-p", s.Base)
+	if p := s.startCommit(); p != "" {
+		args = append(args, "-p", p)
 	}
 	cmd := ws.shadowCmd(append(args, v.tree)...)
 	cmd.Stdin = strings.NewReader("files of caisson task " + string(ws.Task) + "\n")
@@ -243,34 +243,12 @@ type DiffOptions struct {
 	Stat, NameStatus, NUL, Color bool
 }
 
-// Diff writes the task's changes against its base to w. Without options it is
-// a patch that `git apply` takes, binary files included.
+// Diff writes the task's changes to w, see Result.Diff.
 func Diff(ctx context.Context, ws Workspace, w io.Writer, o DiffOptions) error {
-	s, g, _, tree, err := ws.lookAt(ctx)
+	r, err := Look(ctx, ws)
 	if err != nil {
 		return err
 	}
-	args := []string{"diff", "--no-ext-diff", "--no-textconv", "-M", "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=none"}
-	switch {
-	case o.NameStatus:
-		args = append(args, "--name-status")
-	case o.Stat:
-		args = append(args, "--stat")
-	default:
-		args = append(args, "--patch", "--binary", "--full-index")
-	}
-	if o.NUL {
-		args = append(args, "-z")
-	}
-	if o.Color {
-		args = append(args, "--color=always")
-	} else {
-		args = append(args, "--no-color")
-	}
-	cmd := ws.shadowCmd(append(args, s.baseTree(), tree, "--")...)
-	cmd.Stdout = w
-	// Names go to a person's terminal here, so unusual ones are quoted.
-	cmd.Config = []string{"core.quotePath=true"}
-	_, err = g.Run(ctx, cmd)
-	return err
+	defer r.Close()
+	return r.Diff(ctx, w, o)
 }

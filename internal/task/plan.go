@@ -5,13 +5,22 @@ import "time"
 // Strategy is how a task gets its source.
 type Strategy string
 
-// The source strategies. Only StrategyClone exists so far; the others are
-// refused by name.
+// The source strategies.
 const (
-	StrategyClone    Strategy = "clone"
-	StrategyWorktree Strategy = "worktree"
-	StrategyCheckout Strategy = "checkout"
-	StrategyCopy     Strategy = "copy"
+	StrategyClone    Strategy = "clone"    // a private clone with its own .git
+	StrategyWorktree Strategy = "worktree" // a linked worktree; .git is masked, git runs on the host
+	StrategyCheckout Strategy = "checkout" // the user's checkout itself
+	StrategyCopy     Strategy = "copy"     // files without git
+)
+
+// Dirty says which uncommitted state of the user's checkout a task begins with.
+type Dirty string
+
+// The dirty modes. The zero value carries nothing over.
+const (
+	DirtyNone    Dirty = ""
+	DirtyChanged Dirty = "changed" // staged, unstaged and untracked
+	DirtyAll     Dirty = "all"     // and what is ignored
 )
 
 // History says how much of the repository a task can read.
@@ -89,6 +98,7 @@ type Request struct {
 	Base       string            `json:"base"` // revision; empty = HEAD
 	At         string            `json:"at"`   // path inside; empty = same as the checkout
 	Strategy   Strategy          `json:"strategy"`
+	Dirty      Dirty             `json:"dirty,omitempty"`
 	History    History           `json:"history"`
 	Backend    string            `json:"backend"`
 	Rootfs     string            `json:"rootfs"`

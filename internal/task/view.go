@@ -43,8 +43,11 @@ type SourceRef struct {
 	Branch    string   `json:"branch"`     // checked out inside; empty: detached
 	Strategy  Strategy `json:"strategy"`
 	History   History  `json:"history"`
-	Target    string   `json:"target"` // absolute path inside
-	Shared    bool     `json:"shared"` // objects shared read-only (false: self-contained)
+	Target    string   `json:"target"`           // absolute path inside
+	Shared    bool     `json:"shared"`           // objects shared read-only (false: self-contained)
+	Dirty     Dirty    `json:"dirty,omitempty"`  // what of the checkout's uncommitted state was carried in
+	Start     string   `json:"start,omitempty"`  // commit that holds what the task began with, where it is not the base
+	Folder    string   `json:"folder,omitempty"` // the task's files on the host, where a person may look at them live
 	Notes     []string `json:"notes,omitempty"`
 }
 

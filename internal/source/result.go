@@ -1,0 +1,116 @@
+package source
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Where a Result was read from.
+const (
+	FromFiles = "files" // the task's files as they are now
+	FromRefs  = "refs"  // what was rescued into the user's repository when the task ended
+)
+
+// Result is what a task made of its source, as objects in a git directory of
+// the host's own, with no configuration but caisson's. Close it.
+type Result struct {
+	Task task.ID
+	From string // FromFiles or FromRefs
+	Base string // the commit the task began at; empty: none
+	// Start and Tree name the trees that the task began with and that it has
+	// now; Changes is all that differs, sorted by path, without renames.
+	Start, Tree string
+	Changes     []task.Change
+	// Unfit are paths that no tree can hold: FIFOs, sockets, names that git
+	// reserves, repositories inside the tree. Ignored files are not in it.
+	Unfit []string
+
+	g      *git.Git
+	dir    string // the git directory
+	format string // "sha1" or "sha256"
+	close  func()
+}
+
+// Look makes the result of a task's files as they are now. It reads them
+// through the safe resolver; nothing of them is executed.
+func Look(ctx context.Context, ws Workspace) (*Result, error) {
+	v, err := ws.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{
+		Task: ws.Task, From: FromFiles, Base: v.s.Base, Start: v.s.baseTree(), Tree: v.tree, Changes: v.changes,
+		Unfit: append(append([]string(nil), v.found.special...), v.found.nested...),
+		g:     v.g, dir: ws.shadow(), format: v.s.Format,
+	}
+	// Names, not expressions: what is agreed to is bound to them.
+	if r.Start, err = r.treeName(ctx, r.Start); err != nil {
+		return nil, err
+	}
+	if r.Tree, err = r.treeName(ctx, r.Tree); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close gives back what the result holds. The zero value can be closed.
+func (r *Result) Close() {
+	if r.close != nil {
+		r.close()
+		r.close = nil
+	}
+}
+
+// cmd is a call on the result's git directory.
+func (r *Result) cmd(args ...string) git.Cmd { return git.Cmd{GitDir: r.dir, Args: args} }
+
+// treeName resolves an expression that names a tree.
+func (r *Result) treeName(ctx context.Context, expr string) (string, error) {
+	if git.IsOID(expr) {
+		return expr, nil
+	}
+	out, err := r.g.Run(ctx, r.cmd("rev-parse", "--verify", "--end-of-options", expr))
+	oid := strings.TrimSpace(string(out))
+	if err == nil && !git.IsOID(oid) {
+		return "", task.Errorf(task.CodeInternal, "source.result", "git rev-parse answered %q", oid)
+	}
+	if err != nil {
+		return "", task.Errorf(task.CodeSource, "source.result", "the tree %s cannot be found: %v", expr, err)
+	}
+	return oid, nil
+}
+
+// Diff writes the changes to w. Without options it is a patch that `git apply`
+// takes, binary files included.
+func (r *Result) Diff(ctx context.Context, w io.Writer, o DiffOptions) error {
+	cmd := r.cmd(append(diffArgs(o), r.Start, r.Tree, "--")...)
+	cmd.Stdout = w
+	// Names go to a person's terminal here, so unusual ones are quoted.
+	cmd.Config = []string{"core.quotePath=true"}
+	_, err := r.g.Run(ctx, cmd)
+	return err
+}
+
+// diffArgs renders options as git's.
+func diffArgs(o DiffOptions) []string {
+	args := []string{"diff", "--no-ext-diff", "--no-textconv", "-M", "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=none"}
+	switch {
+	case o.NameStatus:
+		args = append(args, "--name-status")
+	case o.Stat:
+		args = append(args, "--stat")
+	default:
+		args = append(args, "--patch", "--binary", "--full-index")
+	}
+	if o.NUL {
+		args = append(args, "-z")
+	}
+	if o.Color {
+		return append(args, "--color=always")
+	}
+	return append(args, "--no-color")
+}
