@@ -53,7 +53,7 @@ func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv
 	if d.driver, err = m.driver(req.Backend); err != nil {
 		return nil, err
 	}
-	if d.repo, err = source.Inspect(ctx, source.Options{Dir: req.Repo, Base: req.Base, At: req.At, History: req.History, Env: m.cfg.Environ}); err != nil {
+	if d.repo, err = source.Inspect(ctx, source.Options{Dir: req.Repo, Base: req.Base, At: req.At, Strategy: d.req.Strategy, Dirty: req.Dirty, History: req.History, Env: m.cfg.Environ}); err != nil {
 		return nil, err
 	}
 	if d.caps, err = d.driver.Probe(ctx); err != nil {
@@ -95,10 +95,6 @@ func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv
 func (m *Manager) accepts(r *task.Request) error {
 	if r.Strategy == "" {
 		r.Strategy = task.StrategyClone
-	}
-	if r.Strategy != task.StrategyClone {
-		return task.Errorf(task.CodeUnsupported, "plan", "source strategy %q is not in this version", r.Strategy).
-			WithHint("leave --source out: the task gets a private clone")
 	}
 	if r.History == "" {
 		r.History = task.HistoryFull

@@ -62,9 +62,9 @@ var knownExtensions = map[string]bool{
 	"noop": true, "preciousobjects": true, "objectformat": true, "worktreeconfig": true, "relativeworktrees": true,
 }
 
-// Inspect finds the repository around o.Dir and decides what a task gets of
-// it. It has no effect. What cannot be used is refused here, with a hint.
-func Inspect(ctx context.Context, o Options) (*Repo, error) {
+// inspectRepo finds the repository around o.Dir, for the strategies that need
+// one.
+func inspectRepo(ctx context.Context, o Options) (*Repo, error) {
 	dir := o.Dir
 	if dir == "" {
 		dir = "."
@@ -74,7 +74,7 @@ func Inspect(ctx context.Context, o Options) (*Repo, error) {
 		return nil, err
 	}
 	r := &Repo{gitDir: l.gitDir, format: "sha1"}
-	r.Ref = task.SourceRef{Repo: l.top, CommonDir: l.common, BaseRev: o.Base, Strategy: task.StrategyClone, History: o.History, Target: o.At}
+	r.Ref = task.SourceRef{Repo: l.top, CommonDir: l.common, BaseRev: o.Base, Strategy: o.Strategy, History: o.History, Target: o.At}
 	if r.Ref.BaseRev == "" {
 		r.Ref.BaseRev = "HEAD"
 	}

@@ -33,15 +33,8 @@ type Prepared struct {
 	Pins    int // refs written below refs/caisson/<id>/pin/
 }
 
-// Prepare makes the task's private clone in ws.Dir/source and the host's own
-// view of it in ws.Dir/shadow.git, and pins what the task shares. In the
-// user's repository only refs below refs/caisson/<id>/pin/ are written, before
-// anything relies on them. On error the caller removes both folders with
-// RemoveTree and the pins with Unpin.
-func Prepare(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepared, error) {
-	if in.ObjectsDir == "" || in.UID == 0 {
-		return nil, task.Errorf(task.CodeInternal, "source.prepare", "where objects appear and who owns files inside is not set")
-	}
+// prepareClone makes a private clone.
+func prepareClone(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepared, error) {
 	p := &preparation{r: r, ws: ws, in: in, pinned: r.Pinnable && len(r.Tips) > 0, shared: r.Ref.Shared}
 	if err := p.folders(); err != nil {
 		return nil, err

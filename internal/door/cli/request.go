@@ -27,13 +27,13 @@ var (
 	keepModes  = []string{string(task.KeepAuto), string(task.KeepAlways), string(task.KeepOnFailure), string(task.KeepNever)}
 	grantKinds = []string{"ptrace", "userns"}
 	backends   = []string{"auto", "linux"}
+	strategies = []string{string(task.StrategyClone), string(task.StrategyWorktree), string(task.StrategyCheckout), string(task.StrategyCopy)}
 )
 
 // Values that later versions understand: refused by name.
 var (
-	laterBackends   = []string{"docker", "podman", "oci", "gvisor", "vm", "kubernetes", "host"}
-	laterStrategies = []string{string(task.StrategyWorktree), string(task.StrategyCheckout), string(task.StrategyCopy)}
-	laterNets       = []string{"registries", "allowlist", "open"}
+	laterBackends = []string{"docker", "podman", "oci", "gvisor", "vm", "kubernetes", "host"}
+	laterNets     = []string{"registries", "allowlist", "open"}
 )
 
 func (r *requestFlags) add(a *app, cmd *cobra.Command) {
@@ -42,7 +42,7 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringVar(&r.repo, "repo", "", "repository to work on (default: the one around the working directory) `DIR`")
 	f.StringVar(&r.base, "base", "", "revision to start from (default HEAD) `REV`")
 	f.StringVar(&r.at, "at", "", "where the source stands inside (default: the same path as outside) `DIR`")
-	f.StringVar(&r.source, "source", "", "how the task gets its source: clone `STRATEGY`")
+	f.StringVar(&r.source, "source", "", "how the task gets its source: clone, worktree, checkout or copy `STRATEGY`")
 	f.StringVar(&r.history, "history", "", "how much of the repository it can read: full, base or none `HOW`")
 	f.StringVar(&r.backend, "backend", "", "what makes the boundary: auto or linux `NAME`")
 	f.StringVar(&r.rootfs, "rootfs", "", "folder to use as read-only root instead of the system folders `DIR`")
@@ -92,7 +92,7 @@ func closed(flag, value string, now, later []string) error {
 func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, error) {
 	q := task.Request{
 		Name: r.name, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs,
-		Strategy: task.StrategyClone, History: task.History(r.history), Keep: task.Keep(r.keep),
+		Strategy: task.Strategy(r.source), History: task.History(r.history), Keep: task.Keep(r.keep),
 		Need: task.Vector{}, RO: r.ro, Grants: r.grant,
 		Trust: r.trust, Unattended: r.unattended, Discard: r.discard,
 		Origin: map[string]string{},
@@ -119,7 +119,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	}
 	for _, err := range []error{
 		closed("backend", backend, backends, laterBackends),
-		closed("source", r.source, []string{string(task.StrategyClone)}, laterStrategies),
+		closed("source", r.source, strategies, nil),
 		closed("net", r.net, []string{"none"}, laterNets),
 		closed("history", r.history, histories, nil),
 		closed("keep", r.keep, keepModes, nil),
@@ -138,6 +138,9 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	}
 	if at := r.at; at != "" && !strings.HasPrefix(at, "/") {
 		return q, invalid("at", at, "must be an absolute path", "/srv/project")
+	}
+	if q.Strategy == "" {
+		q.Strategy, q.Origin["source"] = task.StrategyClone, "default"
 	}
 	if q.History == "" {
 		q.History, q.Origin["history"] = task.HistoryFull, "default"
