@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -14,10 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // fake is an engine that behaves, without any boundary: tasks are files in a
@@ -183,7 +181,7 @@ func (f *fake) exec(_ context.Context, id task.ID, cmd task.Command, io *door.Ex
 	var master *os.File
 	if cmd.TTY {
 		var slave *os.File
-		if master, slave, err = openPTY(cmd.Rows, cmd.Cols); err != nil {
+		if master, slave, err = harness.OpenPTY(cmd.Rows, cmd.Cols); err != nil {
 			return task.Outcome{}, err
 		}
 		c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
@@ -345,30 +343,4 @@ func (f *fake) Doctor(context.Context) (*task.DoctorReport, error) {
 		}},
 		Checks: []task.Feature{{Name: "git", OK: true, Detail: "2.39"}},
 	}, nil
-}
-
-// openPTY opens a pty pair on this machine.
-func openPTY(rows, cols uint16) (master, slave *os.File, err error) {
-	m, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	fd := int(m.Fd())
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}
-	if err == nil && rows > 0 {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
-	}
-	if err != nil {
-		m.Close()
-		return nil, nil, err
-	}
-	s, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		m.Close()
-		return nil, nil, err
-	}
-	return m, s, nil
 }

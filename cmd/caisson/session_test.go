@@ -10,24 +10,32 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // patience bounds a wait that only a bug makes long.
 const patience = 30 * time.Second
 
-// start starts fcaisson; prepare may change how.
-func start(t *testing.T, prepare func(*exec.Cmd), args ...string) *exec.Cmd {
+// prepared is fcaisson, not started yet.
+func prepared(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()
 	c := exec.Command(fakeName, args...)
 	c.Dir = dir
 	c.Env = append(os.Environ(), "CAISSON_STATE_DIR="+filepath.Join(dir, ".state"), "HOME="+dir, "TERM=xterm", "PAGER=cat")
+	return c
+}
+
+// start starts fcaisson; prepare may change how.
+func start(t *testing.T, prepare func(*exec.Cmd), args ...string) *exec.Cmd {
+	t.Helper()
+	c := prepared(t, args...)
 	prepare(c)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -41,82 +49,11 @@ func start(t *testing.T, prepare func(*exec.Cmd), args ...string) *exec.Cmd {
 	return c
 }
 
-// screen is the user's terminal: what was written to it so far, and a way to type.
-type screen struct {
-	t      *testing.T
-	master *os.File
-	mu     sync.Mutex
-	grown  *sync.Cond
-	text   bytes.Buffer
-	ended  bool
-}
-
 // onTerminal starts fcaisson on a terminal of its own.
-func onTerminal(t *testing.T, args ...string) (*exec.Cmd, *screen) {
+func onTerminal(t *testing.T, args ...string) (*exec.Cmd, *harness.Screen) {
 	t.Helper()
-	master, slave, err := openPTY(24, 80)
-	if err != nil {
-		t.Skipf("no pty on this machine: %v", err)
-	}
-	c := start(t, func(c *exec.Cmd) {
-		c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
-		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	}, args...)
-	s := &screen{t: t, master: master}
-	s.grown = sync.NewCond(&s.mu)
-	// The slave stays open here, so that the terminal's mode can be read at the end.
-	t.Cleanup(func() { slave.Close(); master.Close() })
-	go func() {
-		buf := make([]byte, 4096)
-		for {
-			n, err := master.Read(buf)
-			s.mu.Lock()
-			s.text.Write(buf[:n])
-			s.ended = err != nil
-			s.grown.Broadcast()
-			s.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return c, s
-}
-
-// expect waits until want is on the screen.
-func (s *screen) expect(want string) {
-	s.t.Helper()
-	timer := time.AfterFunc(patience, func() {
-		s.mu.Lock()
-		s.ended = true
-		s.grown.Broadcast()
-		s.mu.Unlock()
-	})
-	defer timer.Stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for !strings.Contains(s.text.String(), want) {
-		if s.ended {
-			s.t.Fatalf("%q never came; the screen:\n%s", want, s.text.String())
-		}
-		s.grown.Wait()
-	}
-}
-
-func (s *screen) typed(text string) {
-	s.t.Helper()
-	if _, err := io.WriteString(s.master, text); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *screen) mode() unix.Termios {
-	s.t.Helper()
-	m, err := unix.IoctlGetTermios(int(s.master.Fd()), unix.TCGETS)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return *m
+	s := harness.OnTerminal(t, prepared(t, args...), os.Getuid())
+	return s.Cmd, s
 }
 
 func exitOf(t *testing.T, c *exec.Cmd) int {
@@ -134,33 +71,31 @@ func exitOf(t *testing.T, c *exec.Cmd) int {
 func TestPTY(t *testing.T) {
 	c, s := onTerminal(t, "run", "--", "sh", "-c", `trap 'stty size; echo resized' WINCH; stty size; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo terminal; echo ready
 while [ -z "$x" ]; do read x || :; done; echo got=$x; exit 5`)
-	s.expect("24 80")
-	s.expect("terminal")
-	s.expect("ready")
-	if s.mode().Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != 0 {
+	s.Expect("24 80")
+	s.Expect("terminal")
+	s.Expect("ready")
+	if s.Mode().Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != 0 {
 		t.Error("the user's terminal is not in raw mode during the session")
 	}
-	if err := unix.IoctlSetWinsize(int(s.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 132}); err != nil {
-		t.Fatal(err)
-	}
-	s.typed("\r") // dash runs the trap when read comes back
-	s.expect("50 132")
-	s.expect("resized")
-	s.typed("hello\r")
-	s.expect("got=hello")
+	s.Size(50, 132)
+	s.Type("\r") // dash runs the trap when read comes back
+	s.Expect("50 132")
+	s.Expect("resized")
+	s.Type("hello\r")
+	s.Expect("got=hello")
 	if st := exitOf(t, c); st != 5 {
 		t.Errorf("exit %d, want 5", st)
 	}
-	if s.mode().Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != unix.ICANON|unix.ECHO|unix.ISIG {
+	if s.Mode().Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != unix.ICANON|unix.ECHO|unix.ISIG {
 		t.Error("the terminal's mode was not restored")
 	}
 }
 
 func TestCtrlCBelongsInsideAPTY(t *testing.T) {
 	c, s := onTerminal(t, "run", "--", "sh", "-c", `trap 'echo INT inside; exit 7' INT; echo ready; while :; do sleep 0.05; done`)
-	s.expect("ready")
-	s.typed("\x03")
-	s.expect("INT inside")
+	s.Expect("ready")
+	s.Type("\x03")
+	s.Expect("INT inside")
 	if st := exitOf(t, c); st != 7 {
 		t.Errorf("exit %d, want 7", st)
 	}
@@ -168,22 +103,20 @@ func TestCtrlCBelongsInsideAPTY(t *testing.T) {
 
 func TestTerminationRestoresTheTerminal(t *testing.T) {
 	c, s := onTerminal(t, "run", "--", "sh", "-c", `echo ready; exec sleep 60`)
-	before := s.mode()
-	s.expect("ready")
+	s.Expect("ready")
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if st := exitOf(t, c); st != 128+15 {
 		t.Errorf("exit %d, want 143", st)
 	}
-	_ = before
-	if s.mode().Lflag&unix.ICANON == 0 {
+	if s.Mode().Lflag&unix.ICANON == 0 {
 		t.Error("the terminal's mode was not restored")
 	}
 }
 
 func TestClosingTheTerminalCancels(t *testing.T) {
-	master, slave, err := openPTY(24, 80)
+	master, slave, err := harness.OpenPTY(24, 80)
 	if err != nil {
 		t.Skipf("no pty on this machine: %v", err)
 	}
@@ -209,7 +142,7 @@ func TestClosingTheTerminalCancels(t *testing.T) {
 func TestPTYAfterTheCommand(t *testing.T) {
 	// A process left behind keeps the pty open; all of the command's output is there.
 	c, s := onTerminal(t, "run", "--", "sh", "-c", `trap '' HUP; sleep 20 & seq 1 5000; echo the end`)
-	s.expect("5000\r\nthe end")
+	s.Expect("5000\r\nthe end")
 	if st := exitOf(t, c); st != 0 {
 		t.Errorf("exit %d, want 0", st)
 	}
@@ -375,7 +308,7 @@ func TestDiffOnATerminalCannotSteerIt(t *testing.T) {
 	if out, err := open.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	master, slave, err := openPTY(24, 80)
+	master, slave, err := harness.OpenPTY(24, 80)
 	if err != nil {
 		t.Skipf("no pty on this machine: %v", err)
 	}

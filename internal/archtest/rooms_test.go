@@ -187,7 +187,7 @@ var outsiders = []outside{
 	// decisions and the sequence stay free of them.
 	{module: "golang.org/x/sys", in: []string{
 		"internal/sys", "internal/source", "internal/probe", "internal/evidence", "internal/inventory",
-		"internal/worker", "internal/workerbin", "internal/backend/linux", "internal/door/cli", "internal/door/control", "internal/wire", "cmd", "bench",
+		"internal/worker", "internal/workerbin", "internal/backend/linux", "internal/door/cli", "internal/door/control", "internal/wire", "cmd", "bench", "test/harness",
 	}},
 }
 

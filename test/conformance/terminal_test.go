@@ -5,45 +5,25 @@ package conformance
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/caisson-dev/caisson/test/harness"
 )
-
-func openPTY(t *testing.T) (master, slave *os.File) {
-	t.Helper()
-	m, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Skipf("no pty on this machine: %v", err)
-	}
-	n, err := unix.IoctlGetInt(int(m.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(m.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close(); s.Close() })
-	return m, s
-}
 
 // onTerminal runs a program with a terminal of its own and returns what came
 // out there.
 func onTerminal(t *testing.T, cmd *exec.Cmd, uid int) string {
 	t.Helper()
-	master, slave := openPTY(t)
+	master, slave, err := harness.OpenPTY(24, 80)
+	if err != nil {
+		t.Skipf("no pty on this machine: %v", err)
+	}
+	defer master.Close()
+	defer slave.Close()
 	_ = slave.Chown(uid, uid)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	if cmd.SysProcAttr == nil {
@@ -57,7 +37,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, uid int) string {
 	var out bytes.Buffer
 	done := make(chan struct{})
 	go func() { _, _ = io.Copy(&out, master); close(done) }()
-	err := cmd.Wait()
+	err = cmd.Wait()
 	<-done
 	if err != nil {
 		t.Fatalf("%v: %s", err, out.String())

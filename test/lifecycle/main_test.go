@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -88,7 +89,7 @@ type world struct {
 	t      *testing.T
 	bin    string
 	repo   string
-	before picture
+	before harness.Picture
 }
 
 // newWorld makes a repository with an ignored pattern and remembers it.
@@ -96,7 +97,7 @@ func newWorld(t *testing.T, id *harness.Identity, bin string) *world {
 	t.Helper()
 	w := &world{Identity: id, t: t, bin: bin}
 	w.repo = id.Repo(t, map[string]string{"a.txt": "a\n", "d/b.txt": "b\n", "gone.txt": "gone\n", ".gitignore": "*.ignored\n", "exec.sh": "#!/bin/sh\n"})
-	w.before = takePicture(t, w.repo)
+	w.before = harness.TakePicture(t, w.repo)
 	return w
 }
 
@@ -245,7 +246,7 @@ func (w *world) nothingLeft() {
 		}
 		return nil
 	})
-	for _, d := range w.before.changed(takePicture(w.t, w.repo)) {
+	for _, d := range w.before.Changed(harness.TakePicture(w.t, w.repo), harness.Results) {
 		w.t.Error("the user's repository: " + d)
 	}
 }
@@ -314,4 +315,11 @@ func children(dir, part string) []int {
 func killed(cmd *exec.Cmd) bool {
 	ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func atoi(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
 }

@@ -37,7 +37,7 @@ func (w *world) refused(r harness.Result, code string) {
 	if r.Exit == 0 || !strings.Contains(r.Stderr, "("+code+")") || !strings.Contains(r.Stderr, "hint:") {
 		w.t.Errorf("expected %s with a hint: %v", code, r)
 	}
-	for _, d := range w.before.changed(takePicture(w.t, w.repo)) {
+	for _, d := range w.before.Changed(harness.TakePicture(w.t, w.repo), harness.Results) {
 		w.t.Error("the user's repository: " + d)
 	}
 }
