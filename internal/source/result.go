@@ -32,6 +32,7 @@ type Result struct {
 	g      *git.Git
 	dir    string // the git directory
 	format string // "sha1" or "sha256"
+	files  string // where the task's files are, when From is FromFiles
 	close  func()
 }
 
@@ -45,7 +46,7 @@ func Look(ctx context.Context, ws Workspace) (*Result, error) {
 	r := &Result{
 		Task: ws.Task, From: FromFiles, Base: v.s.Base, Start: v.s.baseTree(), Tree: v.tree, Changes: v.changes,
 		Unfit: append(append([]string(nil), v.found.special...), v.found.nested...),
-		g:     v.g, dir: ws.shadow(), format: v.s.Format,
+		g:     v.g, dir: ws.shadow(), format: v.s.Format, files: ws.source(),
 	}
 	// Names, not expressions: what is agreed to is bound to them.
 	if r.Start, err = r.treeName(ctx, r.Start); err != nil {

@@ -201,6 +201,19 @@ func (ws Workspace) changes(ctx context.Context, g *git.Git, s *state, tree stri
 
 // parseRaw reads `git diff-tree -z --raw`.
 func parseRaw(out []byte) ([]task.Change, error) {
+	raw, err := parseRawOIDs(out)
+	if err != nil || raw == nil {
+		return nil, err
+	}
+	cs := make([]task.Change, len(raw))
+	for i := range raw {
+		cs[i] = raw[i].Change
+	}
+	return cs, nil
+}
+
+// parseRawOIDs reads the same, with the names of the objects.
+func parseRawOIDs(out []byte) ([]rawChange, error) {
 	bad := func() error {
 		return task.Errorf(task.CodeInternal, "source.changes", "git's change list cannot be read")
 	}
@@ -208,11 +221,11 @@ func parseRaw(out []byte) ([]task.Change, error) {
 	if !ok {
 		return nil, bad()
 	}
-	var cs []task.Change
+	var cs []rawChange
 	for i := 0; i < len(f); {
 		// :100644 100644 <oid> <oid> M
 		h := strings.Split(strings.TrimPrefix(f[i], ":"), " ")
-		if len(h) != 5 || f[i][0] != ':' || h[4] == "" || i+1 >= len(f) {
+		if len(h) != 5 || f[i][0] != ':' || h[4] == "" || i+1 >= len(f) || !git.IsOID(h[2]) || !git.IsOID(h[3]) {
 			return nil, bad()
 		}
 		om, err1 := strconv.ParseUint(h[0], 8, 32)
@@ -220,7 +233,7 @@ func parseRaw(out []byte) ([]task.Change, error) {
 		if err1 != nil || err2 != nil || f[i+1] == "" {
 			return nil, bad()
 		}
-		c := task.Change{Status: h[4][0], Path: []byte(f[i+1]), OldMode: uint32(om), NewMode: uint32(nm)}
+		c := rawChange{Change: task.Change{Status: h[4][0], Path: []byte(f[i+1]), OldMode: uint32(om), NewMode: uint32(nm)}, oldOID: h[2], newOID: h[3]}
 		i += 2
 		switch c.Status {
 		case 'A', 'M', 'D', 'T':

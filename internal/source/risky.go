@@ -1,0 +1,150 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// maxRisks bounds the list; what is left out is counted in a last entry.
+const maxRisks = 10_000
+
+// riskLook compares the old and the new content of a file and says, in a
+// sentence, what changed that makes it count; empty: nothing did. nil is a side
+// that does not exist. It must not fail: what it cannot read counts.
+type riskLook func(before, after []byte) string
+
+var riskNameIndex = compileRisks(riskRules)
+
+// Risks lists what of the result tools on the host would execute or trust once
+// it is in a checkout, sorted by path. Only what changed counts. It reads
+// objects and, where the result is from files, their modes; nothing is run.
+func (r *Result) Risks(ctx context.Context) ([]task.Risk, error) {
+	cs, err := r.rawChanges(ctx)
+	if err != nil || len(cs) == 0 {
+		return []task.Risk{}, err
+	}
+	l := &riskList{seen: map[string]map[string]bool{}}
+	for i := range cs {
+		cs[i].judgeName(l)
+	}
+	if err := r.judgeContents(ctx, cs, l); err != nil {
+		return nil, err
+	}
+	if err := r.judgeTree(ctx, cs, l); err != nil {
+		return nil, err
+	}
+	r.judgeModes(cs, l)
+	return l.done(), nil
+}
+
+// riskList collects entries: one for each path and rule.
+type riskList struct {
+	risks []task.Risk
+	seen  map[string]map[string]bool
+	more  int
+}
+
+func (l *riskList) add(p []byte, rule, why string) {
+	key := string(p)
+	if l.seen[key][rule] {
+		return
+	}
+	if len(l.risks) >= maxRisks {
+		l.more++
+		return
+	}
+	if l.seen[key] == nil {
+		l.seen[key] = map[string]bool{}
+	}
+	l.seen[key][rule] = true
+	l.risks = append(l.risks, task.Risk{Path: quote(key), Rule: rule, Why: why, Raw: bytes.Clone(p)})
+}
+
+func (l *riskList) done() []task.Risk {
+	sort.SliceStable(l.risks, func(i, j int) bool { return bytes.Compare(l.risks[i].Raw, l.risks[j].Raw) < 0 })
+	if l.more > 0 {
+		l.risks = append(l.risks, task.Risk{Rule: ruleTooMany, Why: fmt.Sprintf("%s: %d more", whyOf(ruleTooMany), l.more)})
+	}
+	if l.risks == nil {
+		return []task.Risk{}
+	}
+	return l.risks
+}
+
+// whyOf returns the sentence of a rule without names.
+func whyOf(id string) string {
+	for _, r := range codeRules {
+		if r.id == id {
+			return r.why
+		}
+	}
+	return id
+}
+
+// rawChange is a change with the names of both objects.
+type rawChange struct {
+	task.Change
+	oldOID, newOID string
+	look           *riskRule // whose content decides
+	folded         []string
+	target         string // of a link
+	targetWhole    bool   // target is all of it
+}
+
+const (
+	modeLink    = 0o120000
+	modeGitlink = 0o160000
+)
+
+func (c *rawChange) isFile() bool { return c.NewMode&0o170000 == 0o100000 }
+
+// rawChanges lists what differs between the result's trees, with objects.
+func (r *Result) rawChanges(ctx context.Context) ([]rawChange, error) {
+	if r.Start == r.Tree {
+		return nil, nil
+	}
+	out, err := r.g.Run(ctx, r.cmd("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none", r.Start, r.Tree, "--"))
+	if err != nil {
+		return nil, task.Errorf(task.CodeSource, "source.risks", "the change set cannot be computed: %v", err)
+	}
+	return parseRawOIDs(out)
+}
+
+// judgeName applies the rules that look at the change alone.
+func (c *rawChange) judgeName(l *riskList) {
+	c.folded = foldPath(string(c.Path))
+	gone := c.Status == 'D'
+	if i := riskNameIndex.find(c.folded); i >= 0 {
+		rule := &riskRules[i]
+		switch {
+		case gone && rule.lost != "":
+			l.add(c.Path, rule.id, rule.lost)
+		case gone:
+		case rule.look != nil && c.isFile() && c.sameKind():
+			c.look = rule
+		default:
+			l.add(c.Path, rule.id, rule.why)
+		}
+	}
+	if gone {
+		return
+	}
+	if c.NewMode == modeGitlink {
+		l.add(c.Path, ruleGitlink, whyOf(ruleGitlink))
+	}
+	for _, part := range strings.Split(string(c.Path), "/") {
+		if why := deceives(part); why != "" {
+			l.add(c.Path, ruleName, why)
+			break
+		}
+	}
+}
+
+// sameKind reports whether the old side, if any, is a file as well: only then
+// contents can be compared.
+func (c *rawChange) sameKind() bool { return c.OldMode == 0 || c.OldMode&0o170000 == 0o100000 }
