@@ -25,32 +25,45 @@ import (
 // only supplies objects. r yields at most max bytes. Nothing of a bundle that
 // fails any check is kept.
 func Import(ctx context.Context, ws Workspace, r io.Reader, max int64) ([]task.ResultRef, error) {
+	im, want, err := ws.take(ctx, r, max)
+	if err != nil || len(want) == 0 {
+		return nil, err
+	}
+	if err := sys.Fault("source.imported"); err != nil {
+		return nil, err
+	}
+	return ws.publish(ctx, im.g, im.s, resultNames(want))
+}
+
+// take verifies a bundle in a quarantine and moves its objects into the shadow
+// repository. want are the task's refs that they belong to.
+func (ws Workspace) take(ctx context.Context, r io.Reader, max int64) (im *importing, want []Ref, err error) {
 	s, err := ws.loadState()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	g, err := findGit(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c, err := ws.changedRefs(ctx, s)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	q, err := os.MkdirTemp(ws.shadow(), "import-")
 	if err != nil {
-		return nil, task.Errorf(task.CodeStateStore, "source.import", "the quarantine cannot be made: %v", err)
+		return nil, nil, task.Errorf(task.CodeStateStore, "source.import", "the quarantine cannot be made: %v", err)
 	}
 	defer func() { _ = tree.Remove(context.WithoutCancel(ctx), q, filepath.Base(q)+".gone") }()
-	im := &importing{ws: ws, s: s, g: g, q: q, objects: q + "/objects"}
+	im = &importing{ws: ws, s: s, g: g, q: q, objects: q + "/objects"}
 	header, err := im.receive(ctx, r, max)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	want := append(append([]Ref(nil), c.changed...), c.extra...)
+	want = append(append([]Ref(nil), c.changed...), c.extra...)
 	if c.unknown != "" {
 		if header == nil {
-			return nil, badResult("the task's refs cannot be read (%s) and no bundle came", c.unknown)
+			return nil, nil, badResult("the task's refs cannot be read (%s) and no bundle came", c.unknown)
 		}
 		known := map[string]bool{}
 		for _, t := range s.Tips {
@@ -63,18 +76,12 @@ func Import(ctx context.Context, ws Workspace, r io.Reader, max int64) ([]task.R
 		}
 	}
 	if len(want) == 0 {
-		return nil, nil
+		return im, nil, nil
 	}
 	if err := im.verify(ctx, want); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := im.release(); err != nil {
-		return nil, err
-	}
-	if err := sys.Fault("source.imported"); err != nil {
-		return nil, err
-	}
-	return ws.publish(ctx, g, s, resultNames(want))
+	return im, want, im.release()
 }
 
 // importMemory bounds the git that reads a bundle, in bytes: only blobs can be

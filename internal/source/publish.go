@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -47,30 +46,18 @@ func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []resu
 	if !s.Pinned && !canPublish(s) {
 		return ws.keepBundle(ctx, g, s, rs)
 	}
-	pack, err := os.CreateTemp(ws.shadow(), "out-*.pack")
-	if err != nil {
-		return nil, task.Errorf(task.CodeStateStore, "source.publish", "the pack cannot be made: %v", err)
-	}
-	defer os.Remove(pack.Name())
-	defer pack.Close()
-	var want strings.Builder
+	var want []string
 	for _, r := range rs {
-		want.WriteString(r.object + "\n")
+		want = append(want, r.object)
 	}
-	if len(s.Tips) > 0 {
-		want.WriteString("--not\n" + strings.Join(s.Tips, "\n") + "\n")
+	d := &delivery{g: g, task: ws.Task, from: ws.shadow(), to: s.CommonDir}
+	pack, n, err := d.pack(ctx, want, s.Tips)
+	if err != nil {
+		return nil, err
 	}
-	cmd := ws.shadowCmd("pack-objects", "--revs", "--stdout", "--delta-base-offset", "-q")
-	cmd.Stdin, cmd.Stdout = strings.NewReader(want.String()), pack
-	if _, err := g.Run(ctx, cmd); err != nil {
-		return nil, task.Errorf(task.CodeSource, "source.publish", "the task's commits cannot be packed: %v", err)
-	}
-	var head [12]byte
-	if _, err := pack.ReadAt(head[:], 0); err != nil {
-		return nil, task.Errorf(task.CodeStateStore, "source.publish", "the pack cannot be read: %v", err)
-	}
-	if binary.BigEndian.Uint32(head[8:]) > 0 {
-		keep, err := ws.store(ctx, g, s, pack.Name())
+	defer os.Remove(pack)
+	if n > 0 {
+		keep, err := d.store(ctx, pack)
 		if keep != "" {
 			defer os.Remove(keep)
 		}
@@ -105,26 +92,17 @@ func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []resu
 // .keep file that holds its objects against a concurrent `git gc --prune=now`
 // until a ref does; the caller removes it. git indexes the pack in our own
 // folder: killed there, it leaves nothing in the user's.
-func (ws Workspace) store(ctx context.Context, g *git.Git, s *state, pack string) (keep string, err error) {
+func (d *delivery) store(ctx context.Context, pack string) (keep string, err error) {
 	base := strings.TrimSuffix(pack, ".pack")
-	defer func() {
-		for _, ext := range []string{".idx", ".rev"} {
-			_ = os.Remove(base + ext)
-		}
-	}()
-	out, err := g.Run(ctx, ws.shadowCmd("index-pack", "--strict", pack))
-	hash := strings.TrimSpace(string(out))
-	if err == nil && !git.IsOID(hash) {
-		err = errors.New("git index-pack did not name the pack")
-	}
+	defer removeIndex(base)
+	hash, err := d.index(ctx, pack)
 	if err != nil {
-		return "", task.Errorf(task.CodeBadResult, "source.publish", "the task's commits do not pass verification: %v", err).
-			WithHint("the task's files are still there")
+		return "", err
 	}
-	dir := filepath.Join(s.CommonDir, "objects", "pack")
+	dir := filepath.Join(d.to, "objects", "pack")
 	to := filepath.Join(dir, "pack-"+hash)
 	fail := func(err error) (string, error) {
-		return keep, task.Errorf(task.CodeBadResult, "source.publish", "the task's commits cannot be stored in %s: %v", quote(s.CommonDir), err).
+		return keep, task.Errorf(task.CodeBadResult, "source.publish", "the task's commits cannot be stored in %s: %v", quote(d.to), err).
 			WithHint("the task's files are still there")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as git makes it
@@ -132,7 +110,7 @@ func (ws Workspace) store(ctx context.Context, g *git.Git, s *state, pack string
 	}
 	if f, err := os.OpenFile(to+".keep", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
 		keep = to + ".keep"
-		_, err = f.WriteString(keepText(ws.Task) + "\n")
+		_, err = f.WriteString(keepText(d.task) + "\n")
 		if cerr := f.Close(); err != nil || cerr != nil {
 			return fail(errors.Join(err, cerr))
 		}
@@ -143,7 +121,7 @@ func (ws Workspace) store(ctx context.Context, g *git.Git, s *state, pack string
 		if !exists(base+ext) || exists(to+ext) {
 			continue
 		}
-		tmp := filepath.Join(dir, tempPrefix(ws.Task)+ext[1:])
+		tmp := filepath.Join(dir, tempPrefix(d.task)+ext[1:])
 		_ = os.Remove(tmp)
 		err := copyFile(base+ext, tmp, 0o444)
 		if err == nil {
@@ -161,6 +139,34 @@ func (ws Workspace) store(ctx context.Context, g *git.Git, s *state, pack string
 		return fail(err)
 	}
 	return keep, nil
+}
+
+// index makes the index of a pack of ours, with the checks that git makes of
+// what it receives, and returns the pack's name.
+func (d *delivery) index(ctx context.Context, pack string) (hash string, err error) {
+	out, err := d.g.Run(ctx, git.Cmd{GitDir: d.from, Args: []string{"index-pack", "--strict", pack}})
+	hash = strings.TrimSpace(string(out))
+	if err == nil && !git.IsOID(hash) {
+		err = errors.New("git index-pack did not name the pack")
+	}
+	if err != nil {
+		return "", task.Errorf(task.CodeBadResult, "source.publish", "the task's commits do not pass verification: %v", err).
+			WithHint("the task's files are still there")
+	}
+	return hash, nil
+}
+
+// verify checks a pack of ours and leaves nothing beside it.
+func (d *delivery) verify(ctx context.Context, pack string) error {
+	defer removeIndex(strings.TrimSuffix(pack, ".pack"))
+	_, err := d.index(ctx, pack)
+	return err
+}
+
+func removeIndex(base string) {
+	for _, ext := range []string{".idx", ".rev"} {
+		_ = os.Remove(base + ext)
+	}
 }
 
 // tempPrefix begins the name of a file of ours that is being copied into a

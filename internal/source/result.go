@@ -34,11 +34,25 @@ type Result struct {
 	format string // "sha1" or "sha256"
 	files  string // where the task's files are, when From is FromFiles
 	close  func()
+
+	// Of a result from files: where they are, how they began, and the commit
+	// that HEAD named inside when they were read.
+	ws      Workspace
+	s       *state
+	head    string
+	headErr error
+	ignored []string
+	// Of a result from refs: the rescued commit whose tree is Tree.
+	rescued string
+	made    *tip // see Tip
 }
 
 // Look makes the result of a task's files as they are now. It reads them
 // through the safe resolver; nothing of them is executed.
 func Look(ctx context.Context, ws Workspace) (*Result, error) {
+	// HEAD first: files that are committed while they are read are then on top
+	// of an older commit, never taken back by a newer one.
+	head, headErr := ws.headOf()
 	v, err := ws.look(ctx)
 	if err != nil {
 		return nil, err
@@ -47,6 +61,7 @@ func Look(ctx context.Context, ws Workspace) (*Result, error) {
 		Task: ws.Task, From: FromFiles, Base: v.s.Base, Start: v.s.baseTree(), Tree: v.tree, Changes: v.changes,
 		Unfit: append(append([]string(nil), v.found.special...), v.found.nested...),
 		g:     v.g, dir: ws.shadow(), format: v.s.Format, files: ws.source(),
+		ws: ws, s: v.s, head: head, headErr: headErr, ignored: v.found.ignored,
 	}
 	// Names, not expressions: what is agreed to is bound to them.
 	if r.Start, err = r.treeName(ctx, r.Start); err != nil {

@@ -145,24 +145,12 @@ func MakeSnapshot(ctx context.Context, ws Workspace) (*Snapshot, error) {
 		return &Snapshot{}, nil
 	}
 	s := v.s
-	args := []string{"commit-tree", "-F", "-"}
-	if p := s.startCommit(); p != "" {
-		args = append(args, "-p", p)
-	}
-	cmd := ws.shadowCmd(append(args, v.tree)...)
-	cmd.Stdin = strings.NewReader("files of caisson task " + string(ws.Task) + "\n")
-	when := strconv.FormatInt(time.Now().Unix(), 10) + " +0000"
-	cmd.Env = []string{
-		"GIT_AUTHOR_NAME=" + s.Identity.Name, "GIT_AUTHOR_EMAIL=" + s.Identity.Email, "GIT_AUTHOR_DATE=" + when,
-		"GIT_COMMITTER_NAME=" + s.Identity.Name, "GIT_COMMITTER_EMAIL=" + s.Identity.Email, "GIT_COMMITTER_DATE=" + when,
-	}
-	out, err := v.g.Run(ctx, cmd)
+	oid, err := commitTree(ctx, v.g, commitSpec{
+		dir: ws.shadow(), tree: v.tree, parent: s.startCommit(), message: "files of caisson task " + string(ws.Task) + "\n",
+		who: s.Identity, when: time.Now().Unix(),
+	})
 	if err != nil {
-		return nil, task.Errorf(task.CodeSource, "source.snapshot", "the snapshot cannot be committed: %v", err)
-	}
-	oid := strings.TrimSpace(string(out))
-	if !git.IsOID(oid) {
-		return nil, task.Errorf(task.CodeInternal, "source.snapshot", "git commit-tree answered %q", oid)
+		return nil, err
 	}
 	return &Snapshot{Changed: true, Commit: oid, Tree: v.tree, Files: len(v.changes)}, nil
 }
