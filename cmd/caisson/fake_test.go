@@ -285,9 +285,23 @@ func (f *fake) Log(_ context.Context, ref string, _ bool, emit func(door.Event) 
 // fakePatch has what must not reach a terminal, and bytes that are not UTF-8.
 const fakePatch = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new \x1b[2J\xff\r\n"
 
-func (f *fake) Diff(_ context.Context, ref string, w io.Writer, o door.DiffOptions) error {
-	if _, err := f.find(ref); err != nil {
-		return err
+func (f *fake) Diff(_ context.Context, ref string, w io.Writer, o door.DiffOptions) (*task.DiffReport, error) {
+	v, err := f.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	rep := &task.DiffReport{Schema: "caisson.diff/1", ID: v.ID, Start: strings.Repeat("1", 40), Tree: strings.Repeat("2", 40), From: "files", Files: 2, Risky: []task.Risk{
+		{Path: ".envrc", Rule: "shell-environment", Why: "direnv loads it", Raw: []byte(".envrc")},
+		{Path: ".envrc", Rule: "executable", Why: "it is newly executable", Raw: []byte(".envrc")},
+		{Path: `"new\nname"`, Rule: "deceptive-name", Why: "the name has a control character \x1b[2J", Raw: []byte("new\nname")},
+	}}
+	if slices.Equal(o.Paths, []string{"nothing"}) {
+		rep.Files, rep.Risky = 0, nil
+	}
+	if o.Found != nil {
+		if err := o.Found(rep); err != nil {
+			return rep, err
+		}
 	}
 	text := fakePatch
 	switch {
@@ -298,8 +312,11 @@ func (f *fake) Diff(_ context.Context, ref string, w io.Writer, o door.DiffOptio
 	case o.Stat:
 		text = " x | 2 +-\n"
 	}
-	_, err := io.WriteString(w, text)
-	return err
+	if rep.Files == 0 {
+		text = ""
+	}
+	_, err = io.WriteString(w, text)
+	return rep, err
 }
 
 func (f *fake) Close(_ context.Context, ref string, o door.CloseOptions) (*task.CloseReport, error) {

@@ -313,13 +313,40 @@ func TestDiffOnATerminalCannotSteerIt(t *testing.T) {
 		t.Skipf("no pty on this machine: %v", err)
 	}
 	defer master.Close()
-	for _, pager := range []string{"PAGER=cat", "PAGER=touch " + filepath.Join(dir, "ran")} {
+	// The workspace is a repository whose .env sets PAGER, and which has a pager
+	// of its own.
+	ws := filepath.Join(dir, "ws")
+	ran := filepath.Join(dir, "ran")
+	for name, text := range map[string]string{"ws/.git/HEAD": "", "ws/.env": "PAGER=x\n", "ws/bin/mypager": "#!/bin/sh\ntouch " + ran + "\n", "own/mypager": "#!/bin/sh\ncat\ntouch " + ran + ".own\n"} {
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	diff := func(env ...string) {
+		t.Helper()
 		c := exec.Command(fakeName, "diff", "fix")
-		c.Env = append(os.Environ(), "CAISSON_STATE_DIR="+dir, "TERM=xterm", pager, "LESSOPEN=|touch "+filepath.Join(dir, "ran")+" %s")
+		c.Dir = ws
+		c.Env = append(append(os.Environ(), "CAISSON_STATE_DIR="+dir, "TERM=xterm", "LESSOPEN=|touch "+ran+" %s"), env...)
 		c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
 		if err := c.Run(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	diff("CAISSON_PAGER=", "PAGER=touch "+ran)
+	diff("PAGER=touch " + ran)                                          // the workspace sets it
+	diff("GIT_PAGER=touch "+ran, "PAGER=less")                          // git's own may come from a configuration
+	diff("CAISSON_PAGER=" + filepath.Join(ws, "bin/mypager"))           // lies in the workspace
+	diff("CAISSON_PAGER=mypager", "PATH="+filepath.Join(ws, "bin"))     // found in the workspace
+	diff("CAISSON_PAGER=sh -c 'touch " + ran + "'")                     // needs a shell
+	diff("CAISSON_PAGER=no-such-program")                               // missing: no failure
+	diff("CAISSON_PAGER=false")                                         // ends at once: no failure
+	diff("CAISSON_PAGER=mypager -x", "PATH="+filepath.Join(dir, "own")) // the person's own: run
+	if _, err := os.Stat(ran + ".own"); err != nil {
+		t.Error("the person's own pager was not run")
 	}
 	_ = slave.Close()
 	var seen bytes.Buffer
@@ -331,7 +358,7 @@ func TestDiffOnATerminalCannotSteerIt(t *testing.T) {
 	if !strings.Contains(text, "\x1b[32m+new") {
 		t.Errorf("not coloured: %q", text)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
-		t.Error("a variable chose a program")
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the workspace chose a program")
 	}
 }

@@ -182,7 +182,7 @@ var outsiders = []outside{
 	{module: "modernc.org/sqlite", in: []string{"internal/inventory"}},
 	{module: "github.com/elastic/go-seccomp-bpf", in: []string{"internal/backend/linux"}, not: []string{"internal/backend/linux/stage"}},
 	{module: "golang.org/x/net", in: []string{"internal/backend/linux"}, not: []string{"internal/backend/linux/stage"}}, // the BPF assembler
-	{module: "golang.org/x/text", in: []string{"internal/source"}}, // Unicode normalisation of file names
+	{module: "golang.org/x/text", in: []string{"internal/source"}},                                                      // Unicode normalisation of file names
 	{module: "github.com/rogpeppe/go-internal"},
 	// System calls belong to rooms that do something; the vocabulary, the
 	// decisions and the sequence stay free of them.

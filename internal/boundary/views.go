@@ -2,13 +2,11 @@ package boundary
 
 import (
 	"context"
-	"io"
 	"path/filepath"
 
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
-	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -62,25 +60,6 @@ func (m *Manager) Log(ctx context.Context, ref string, follow bool, emit func(do
 		}
 	}
 	return nil
-}
-
-// Diff implements door.Engine.
-func (m *Manager) Diff(ctx context.Context, ref string, w io.Writer, o door.DiffOptions) error {
-	t, err := m.cfg.DB.Find(ctx, ref)
-	if err != nil {
-		return err
-	}
-	ws := source.Workspace{Task: t.ID(), Dir: m.taskDir(t.ID())}
-	if !exists(filepath.Join(ws.Dir, "source")) || !exists(filepath.Join(ws.Dir, "shadow.git")) {
-		err := task.Errorf(task.CodeState, "diff", "the files of task %s are gone", t.ID())
-		for _, r := range t.View.Results {
-			if r.Kind == "worktree" {
-				return err.WithHint("its work is in the repository: git diff %s %s", t.View.Source.Base, r.Name)
-			}
-		}
-		return err.WithHint("it left no uncommitted work; `caisson show %s` lists its results", t.ID())
-	}
-	return source.Diff(ctx, ws, w, source.DiffOptions{Stat: o.Stat, NameStatus: o.NameStatus, NUL: o.NUL, Color: o.Color})
 }
 
 // Doctor implements door.Engine.

@@ -28,7 +28,9 @@ type Engine interface {
 	List(ctx context.Context, all bool) ([]task.View, error)
 	Show(ctx context.Context, ref string) (*task.View, error)
 	Log(ctx context.Context, ref string, follow bool, emit func(Event) error) error
-	Diff(ctx context.Context, ref string, w io.Writer, o DiffOptions) error
+	// Diff writes the change set to w. What it says beside it is returned, and
+	// told to o.Found before the first byte.
+	Diff(ctx context.Context, ref string, w io.Writer, o DiffOptions) (*task.DiffReport, error)
 	Close(ctx context.Context, ref string, o CloseOptions) (*task.CloseReport, error)
 	Reap(ctx context.Context, dryRun bool) (*task.ReapReport, error)
 	Doctor(ctx context.Context) (*task.DoctorReport, error)
@@ -71,6 +73,14 @@ type IOSummary struct {
 // DiffOptions selects the form of a diff.
 type DiffOptions struct {
 	Stat, NameStatus, NUL, Color bool
+	// Paths are names of files and folders, never patterns: relative to the top
+	// of the source, or absolute inside it. Empty: all.
+	Paths []string
+	// Width of a stat, in columns; 0 is 80.
+	Width int
+	// Found is told the report before the first byte of the diff; an error of
+	// it ends the diff. May be nil.
+	Found func(*task.DiffReport) error `json:"-"`
 }
 
 // CloseOptions says how a task is ended.

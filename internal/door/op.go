@@ -41,12 +41,14 @@ type Actor struct {
 // Call is everything an operation needs beside its typed input. A door fills
 // the streams that the operation uses.
 type Call struct {
-	Actor    Actor
-	Engine   Engine
-	IO       *ExecIO           // run, exec
-	Emit     func(Event) error // log
-	Writer   io.Writer         // diff
-	Progress func(string)      // open, close; may be nil
+	Actor  Actor
+	Engine Engine
+	IO     *ExecIO           // run, exec
+	Emit   func(Event) error // log
+	Writer io.Writer         // diff
+	// Found takes diff's report before the first byte of the diff; may be nil.
+	Found    func(*task.DiffReport) error
+	Progress func(string) // open, close; may be nil
 }
 
 // Op is one operation of the table.
@@ -161,8 +163,9 @@ var Table = []Op{
 	op("log", "read a task's evidence", RoleObserver, func(ctx context.Context, c *Call, in *LogIn) (*None, error) {
 		return &None{}, c.Engine.Log(ctx, in.Task, in.Follow, c.Emit)
 	}),
-	op("diff", "read a task's change set", RoleObserver, func(ctx context.Context, c *Call, in *DiffIn) (*None, error) {
-		return &None{}, c.Engine.Diff(ctx, in.Task, c.Writer, in.Options)
+	op("diff", "read a task's change set", RoleObserver, func(ctx context.Context, c *Call, in *DiffIn) (*task.DiffReport, error) {
+		in.Options.Found = c.Found
+		return c.Engine.Diff(ctx, in.Task, c.Writer, in.Options)
 	}),
 	op("close", "rescue work and end a task", RoleSupervisor, func(ctx context.Context, c *Call, in *CloseIn) (*task.CloseReport, error) {
 		if in.Discard && c.Actor.Role < RolePerson {

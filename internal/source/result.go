@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
@@ -32,7 +33,6 @@ type Result struct {
 	g      *git.Git
 	dir    string // the git directory
 	format string // "sha1" or "sha256"
-	files  string // where the task's files are, when From is FromFiles
 	close  func()
 
 	// Of a result from files: where they are, how they began, and the commit
@@ -60,7 +60,7 @@ func Look(ctx context.Context, ws Workspace) (*Result, error) {
 	r := &Result{
 		Task: ws.Task, From: FromFiles, Base: v.s.Base, Start: v.s.baseTree(), Tree: v.tree, Changes: v.changes,
 		Unfit: append(append([]string(nil), v.found.special...), v.found.nested...),
-		g:     v.g, dir: ws.shadow(), format: v.s.Format, files: ws.source(),
+		g:     v.g, dir: ws.shadow(), format: v.s.Format,
 		ws: ws, s: v.s, head: head, headErr: headErr, ignored: v.found.ignored,
 	}
 	// Names, not expressions: what is agreed to is bound to them.
@@ -103,8 +103,10 @@ func (r *Result) treeName(ctx context.Context, expr string) (string, error) {
 // Diff writes the changes to w. Without options it is a patch that `git apply`
 // takes, binary files included.
 func (r *Result) Diff(ctx context.Context, w io.Writer, o DiffOptions) error {
-	cmd := r.cmd(append(diffArgs(o), r.Start, r.Tree, "--")...)
+	cmd := r.cmd(append(append(diffArgs(o), r.Start, r.Tree, "--"), o.Paths...)...)
 	cmd.Stdout = w
+	// A path is a name, never a pattern.
+	cmd.Env = []string{"GIT_LITERAL_PATHSPECS=1"}
 	// Names go to a person's terminal here, so unusual ones are quoted.
 	cmd.Config = []string{"core.quotePath=true"}
 	_, err := r.g.Run(ctx, cmd)
@@ -118,7 +120,11 @@ func diffArgs(o DiffOptions) []string {
 	case o.NameStatus:
 		args = append(args, "--name-status")
 	case o.Stat:
-		args = append(args, "--stat")
+		stat := "--stat"
+		if o.Width > 0 {
+			stat += "=" + strconv.Itoa(o.Width)
+		}
+		args = append(args, stat)
 	default:
 		args = append(args, "--patch", "--binary", "--full-index")
 	}

@@ -259,10 +259,10 @@ func (r *Result) blobSizes(ctx context.Context, wants []blobWant) ([]int64, erro
 
 // judgeModes looks at the mode bits of the task's own files.
 func (r *Result) judgeModes(cs []rawChange, l *riskList) {
-	if r.files == "" {
+	if r.From != FromFiles {
 		return
 	}
-	root, err := tree.OpenRoot(r.files)
+	root, err := tree.OpenRoot(r.ws.source())
 	if err != nil {
 		return // gone by now; the objects were judged
 	}

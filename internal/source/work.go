@@ -242,6 +242,11 @@ func parseRawOIDs(out []byte) ([]rawChange, error) {
 // DiffOptions selects the form of a diff.
 type DiffOptions struct {
 	Stat, NameStatus, NUL, Color bool
+	// Paths limits the diff to files and folders, as LiteralPaths gives them;
+	// empty: all.
+	Paths []string
+	// Width of a --stat, in columns; 0 is git's 80.
+	Width int
 }
 
 // Diff writes the task's changes to w, see Result.Diff.

@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -105,124 +102,6 @@ the task ends.`,
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more events until the task ends")
 	cmd.Flags().BoolVar(&a.noPager, "no-pager", false, "do not start a pager")
 	return cmd
-}
-
-func (a *app) diffCommand() *cobra.Command {
-	var o door.DiffOptions
-	cmd := &cobra.Command{
-		Use:     "diff TASK",
-		Short:   "exact change set of a task against its base",
-		GroupID: groupTask,
-		Long: `Prints everything the task changed, committed or not, as a patch that ` + "`git apply`" + `
-takes: any file name, any bytes. On a terminal control characters are shown escaped;
-elsewhere the bytes are exact. Works while the task's files are there: it is open, or
-kept with its source. Later the refs that show lists serve.`,
-		Example: `  caisson diff fix-login
-  caisson diff t5k | git apply --3way
-  caisson diff t5k --name-status -z`,
-		Args:              exact(1, "a task"),
-		ValidArgsFunction: a.completeTask,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.Stat && o.NameStatus {
-				return usagef(cmd, "--stat and --name-status exclude each other")
-			}
-			if o.NUL && !o.NameStatus {
-				return usagef(cmd, "-z goes with --name-status")
-			}
-			in := &door.DiffIn{Task: args[0], Options: o}
-			if a.json {
-				return a.diffJSON(cmd, in)
-			}
-			write := func(w io.Writer) error {
-				_, err := do[*door.None](a, cmd, "", "diff", in, func(c *door.Call) { c.Writer = w })
-				return err
-			}
-			if !a.ui.outTTY || o.NUL {
-				return write(a.stdout())
-			}
-			return a.page(func(w io.Writer) error {
-				d := &diffText{w: w, color: a.ui.colorOut && !o.Stat && !o.NameStatus}
-				if err := write(d); err != nil {
-					return err
-				}
-				return d.Close()
-			})
-		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&o.Stat, "stat", false, "a summary per file")
-	f.BoolVar(&o.NameStatus, "name-status", false, "names and kinds of change only")
-	f.BoolVarP(&o.NUL, "null", "z", false, "end names with NUL and do not quote them, with --name-status")
-	f.BoolVar(&a.noPager, "no-pager", false, "do not start a pager")
-	return cmd
-}
-
-// diffResult is what `diff --json` prints.
-type diffResult struct {
-	Schema  string       `json:"schema"` // "caisson.diff/1"
-	Task    string       `json:"task"`   // as asked
-	Changes []changeJSON `json:"changes"`
-}
-
-type changeJSON struct {
-	Status   string `json:"status"`                // A, M, D, T or R, as git
-	Path     string `json:"path"`                  // with U+FFFD for bytes that are not UTF-8
-	Bytes    string `json:"path_base64,omitempty"` // the exact name, when it is not UTF-8
-	OldPath  string `json:"old_path,omitempty"`    // of a rename
-	OldBytes string `json:"old_path_base64,omitempty"`
-}
-
-func (a *app) diffJSON(cmd *cobra.Command, in *door.DiffIn) error {
-	var buf bytes.Buffer
-	in.Options = door.DiffOptions{NameStatus: true, NUL: true}
-	if _, err := do[*door.None](a, cmd, "", "diff", in, func(c *door.Call) { c.Writer = &buf }); err != nil {
-		return err
-	}
-	changes, err := parseNameStatus(buf.Bytes())
-	if err != nil {
-		return err
-	}
-	a.writeJSON(diffResult{Schema: "caisson.diff/1", Task: in.Task, Changes: changes})
-	return nil
-}
-
-// parseNameStatus reads the NUL-separated form of --name-status.
-func parseNameStatus(data []byte) ([]changeJSON, error) {
-	out := []changeJSON{}
-	fields := bytes.Split(data, []byte{0})
-	fields = fields[:len(fields)-1] // what follows the last NUL is nothing
-	next := func() ([]byte, bool) {
-		if len(fields) == 0 {
-			return nil, false
-		}
-		f := fields[0]
-		fields = fields[1:]
-		return f, true
-	}
-	for len(fields) > 0 {
-		st, _ := next()
-		path, ok := next()
-		if !ok || len(st) == 0 {
-			return nil, task.Errorf(task.CodeInternal, "cli.diff", "the list of changes is malformed")
-		}
-		c := changeJSON{Status: string(st[:1])}
-		if st[0] == 'R' || st[0] == 'C' {
-			c.OldPath, c.OldBytes = pathJSON(path)
-			if path, ok = next(); !ok {
-				return nil, task.Errorf(task.CodeInternal, "cli.diff", "the list of changes is malformed")
-			}
-		}
-		c.Path, c.Bytes = pathJSON(path)
-		out = append(out, c)
-	}
-	return out, nil
-}
-
-func pathJSON(p []byte) (string, string) {
-	if utf8.Valid(p) {
-		return string(p), ""
-	}
-	return string(bytes.ToValidUTF8(p, []byte("\uFFFD"))), base64.StdEncoding.EncodeToString(p)
 }
 
 // versionResult is what `version --json` prints.

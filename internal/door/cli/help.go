@@ -259,12 +259,15 @@ const environmentText = `Read from your environment, at start:
   CAISSON_RUNTIME_DIR  sockets instead of $XDG_RUNTIME_DIR/caisson (else /run/caisson for
                        root, /run/user/UID/caisson or $TMPDIR/caisson-UID); absolute
   NO_COLOR             no colour
-  PAGER, GIT_PAGER     empty or "cat": no pager; otherwise log and diff use less
+  CAISSON_PAGER, PAGER the pager of log and diff, a program and its options; empty or
+                       "cat": none; without either, and without GIT_PAGER=cat: less
 
 A CAISSON_* variable that is set is refused when a file of the workspace mentions it
 (.env, .env.*, .envrc, settings of agents and editors, from the working directory up to
 the top of the repository): it could have come from there. Take it out of the file, or
 run ` + "`env -u VARIABLE caisson …`" + ` and use the flag.
+
+PAGER is left aside when such a file mentions it.
 
 Nothing of your environment goes inside except what --env names.
 `

@@ -43,7 +43,7 @@ func (a *app) checkWorkspaceEnv(repo string) error {
 	for n := range names {
 		// Any mention counts: .envrc is a program, and the other files have many
 		// forms. A false alarm costs a line in a file, a miss costs the boundary.
-		names[n] = regexp.MustCompile(`(^|[^A-Za-z0-9_])` + regexp.QuoteMeta(n) + `([^A-Za-z0-9_]|$)`)
+		names[n] = mention(n)
 	}
 	for _, dir := range workspaceDirs(a.cfg.Dir, repo) {
 		for _, f := range envFiles(dir) {
@@ -53,6 +53,11 @@ func (a *app) checkWorkspaceEnv(repo string) error {
 		}
 	}
 	return nil
+}
+
+// mention matches a text that has the name of a variable.
+func mention(name string) *regexp.Regexp {
+	return regexp.MustCompile(`(^|[^A-Za-z0-9_])` + regexp.QuoteMeta(name) + `([^A-Za-z0-9_]|$)`)
 }
 
 func checkEnvFile(path string, names map[string]*regexp.Regexp) error {

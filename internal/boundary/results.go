@@ -1,0 +1,78 @@
+package boundary
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// workspace names the folders of a task that is in the inventory.
+func (m *Manager) workspace(t *inventory.Task, progress func(string)) source.Workspace {
+	ws := source.Workspace{Task: t.ID(), Dir: m.taskDir(t.ID()), Progress: progress}
+	if t.View.Source.Strategy == task.StrategyCheckout {
+		ws.Files = t.View.Source.Repo
+	}
+	return ws
+}
+
+// result reads what a task made of its source: from its files while they are
+// there, later from what was rescued. The caller closes it.
+func (m *Manager) result(ctx context.Context, t *inventory.Task, progress func(string)) (*source.Result, error) {
+	ws := m.workspace(t, progress)
+	files := ws.Files
+	if files == "" {
+		files = filepath.Join(ws.Dir, "source")
+	}
+	if exists(files) && exists(filepath.Join(ws.Dir, "shadow.git")) {
+		return source.Look(ctx, ws)
+	}
+	r, err := source.Recall(ctx, ws, t.View.Source, t.View.Results)
+	if err != nil && task.HintOf(err) == "" {
+		gone := task.Errorf(task.CodeOf(err), "result", "the files of task %s are gone, and its result cannot be read: %w", t.ID(), err)
+		return nil, gone.WithHint("`caisson show %s` lists what it left", t.ID())
+	}
+	return r, err
+}
+
+// Diff implements door.Engine.
+func (m *Manager) Diff(ctx context.Context, ref string, w io.Writer, o door.DiffOptions) (*task.DiffReport, error) {
+	t, err := m.cfg.DB.Find(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	paths, err := source.LiteralPaths(t.View.Source, o.Paths)
+	if err != nil {
+		return nil, err
+	}
+	r, err := m.result(ctx, &t, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	risks, err := r.Risks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rep := &task.DiffReport{Schema: "caisson.diff/1", ID: t.ID(), Start: r.Start, Tree: r.Tree, Risky: []task.Risk{}, From: r.From}
+	for _, c := range r.Changes {
+		if source.Within(paths, string(c.Path)) {
+			rep.Files++
+		}
+	}
+	for _, k := range risks {
+		if len(k.Raw) == 0 || source.Within(paths, string(k.Raw)) {
+			rep.Risky = append(rep.Risky, k)
+		}
+	}
+	if o.Found != nil {
+		if err := o.Found(rep); err != nil {
+			return rep, err
+		}
+	}
+	return rep, r.Diff(ctx, w, source.DiffOptions{Stat: o.Stat, NameStatus: o.NameStatus, NUL: o.NUL, Color: o.Color, Paths: paths, Width: o.Width})
+}
