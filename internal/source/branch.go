@@ -183,7 +183,9 @@ func (b *branching) make(ctx context.Context, commit string) error {
 		GitDir: b.d.to, Stdin: strings.NewReader("start\n" + verb + "\nprepare\ncommit\n"),
 		Args: []string{"update-ref", "--no-deref", "-m", "branch: made from caisson task " + string(b.r.Task), "--stdin"},
 	}
-	if who := b.r.identity(); b.reflog(ctx) {
+	if who, err := b.r.author(ctx); err != nil {
+		return err
+	} else if b.reflog(ctx) {
 		// As `git branch` would: the log is how a moved branch is found again.
 		cmd.Config = []string{"core.logAllRefUpdates=true"}
 		cmd.Env = []string{"GIT_COMMITTER_NAME=" + who.Name, "GIT_COMMITTER_EMAIL=" + who.Email}
@@ -228,13 +230,6 @@ func (b *branching) bring(ctx context.Context, commit string) (keep string, err 
 func (b *branching) reflog(ctx context.Context) bool {
 	out, err := b.d.g.Run(ctx, git.Cmd{Args: []string{"config", "--file", filepath.Join(b.d.to, "config"), "--no-includes", "--get", "core.logAllRefUpdates"}})
 	return err != nil || !strings.EqualFold(strings.TrimSpace(string(out)), "false")
-}
-
-func (r *Result) identity() task.GitIdentity {
-	if r.s != nil {
-		return r.s.Identity
-	}
-	return defaultIdentity
 }
 
 // leftOut says what of the task's files is in no tree.

@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-var _ = sys.RegisterFaults("source.exporting", "source.exported")
+var _ = sys.RegisterFaults("source.exportmade", "source.exporting", "source.exported")
 
 // A folder that is being exported is made beside its target, as exportPrefix,
 // the task's id and a digest of the target's name. It holds exportMark, whose
@@ -198,12 +198,18 @@ func (e *exporting) begin(ctx context.Context) error {
 	if err := os.Mkdir(e.work, 0o700); err != nil {
 		return e.fail("a folder beside it cannot be made", err)
 	}
+	if err := sys.Fault("source.exportmade"); err != nil {
+		_ = os.Remove(e.work)
+		return err
+	}
 	mark := filepath.Join(e.work, exportMark)
 	l, err := sys.TryLock(mark)
 	if err == nil {
 		err = writeOver(mark, keepText(e.r.Task)+"\n")
 	}
 	if err != nil {
+		_ = l.Unlock()
+		_ = removeTreeOf(context.WithoutCancel(ctx), e.work)
 		return e.fail("a folder beside it cannot be marked", err)
 	}
 	e.lock = l

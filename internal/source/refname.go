@@ -72,14 +72,21 @@ func checkedOut(common, ref string) (where string, err error) {
 	}
 	short := strings.TrimPrefix(ref, "refs/heads/")
 	for d, top := range dirs {
-		b, err := readSmall(filepath.Join(d, "HEAD"))
+		head := filepath.Join(d, "HEAD")
+		if to, err := os.Readlink(head); err == nil { // as git made it long ago
+			if to == ref {
+				return top, nil
+			}
+			continue
+		}
+		b, err := readSmall(head)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return "", broken("run `git worktree repair` there", "the HEAD of %s cannot be read: %v", quote(d), err)
 		}
-		if sym, _, ok := parseRefFile(b); ok && sym != "" && (sym == ref || refFolds(sym, ref)) {
+		if sym, _, ok := parseRefFile(b); ok && strings.EqualFold(sym, ref) {
 			return top, nil
 		}
 		for _, n := range []string{"rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"} {
@@ -92,5 +99,3 @@ func checkedOut(common, ref string) (where string, err error) {
 	}
 	return "", nil
 }
-
-func refFolds(a, b string) bool { return strings.EqualFold(a, b) }

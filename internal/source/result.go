@@ -35,13 +35,14 @@ type Result struct {
 	format string // "sha1" or "sha256"
 	close  func()
 
-	// Of a result from files: where they are, how they began, and the commit
-	// that HEAD named inside when they were read.
+	// Of a result from files: where they are, how they began, what is ignored.
 	ws      Workspace
 	s       *state
+	ignored []string
+	// head is the commit that HEAD named inside, when the files were read or
+	// when the task ended; empty: none that is new.
 	head    string
 	headErr error
-	ignored []string
 	// Of a result from refs: the rescued commit whose tree is Tree.
 	rescued string
 	made    *tip // see Tip

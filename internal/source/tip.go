@@ -36,14 +36,9 @@ func (r *Result) tip(ctx context.Context) (*tip, error) {
 	if r.made != nil {
 		return r.made, nil
 	}
-	t := &tip{commit: r.rescued}
-	if r.From == FromFiles {
-		if err := r.makeTip(ctx, t); err != nil {
-			return nil, err
-		}
-	}
-	if t.commit == "" {
-		return nil, task.Errorf(task.CodeState, "source.tip", "no commit is left of the result of %s", r.Task)
+	t := &tip{}
+	if err := r.makeTip(ctx, t); err != nil {
+		return nil, err
 	}
 	n, err := r.countBeyond(ctx, t.commit, r.Base)
 	if err != nil {
@@ -78,13 +73,19 @@ func isAre(n int) string {
 	return "are"
 }
 
-// makeTip finds or makes the commit of a result from files.
+// makeTip finds or makes the commit of a result.
 func (r *Result) makeTip(ctx context.Context, t *tip) error {
 	if r.headErr != nil {
 		return r.headErr
 	}
-	parent, message := r.s.startCommit(), "files of caisson task "+string(r.Task)+"\n"
-	if r.head != "" && r.head != r.s.Base {
+	parent, message := r.rescued, "files of caisson task "+string(r.Task)+"\n"
+	if r.s != nil {
+		parent = r.s.startCommit()
+	} else if parent == "" {
+		parent = r.Base
+	}
+	inside := r.head != "" && r.head != r.Base
+	if inside {
 		if err := r.checkHead(ctx); err != nil {
 			return err
 		}
@@ -100,15 +101,35 @@ func (r *Result) makeTip(ctx context.Context, t *tip) error {
 			return nil
 		}
 	}
-	if parent == r.head && r.head != "" && r.head != r.s.Base {
+	if inside {
 		t.notes = append(t.notes, "the newest commit holds the files that were not committed inside")
 	}
 	when, err := r.tipTime(ctx, parent)
 	if err != nil {
 		return err
 	}
-	t.commit, err = commitTree(ctx, r.g, commitSpec{dir: r.dir, tree: r.Tree, parent: parent, message: message, who: r.s.Identity, when: when})
+	who, err := r.author(ctx)
+	if err != nil {
+		return err
+	}
+	t.commit, err = commitTree(ctx, r.g, commitSpec{dir: r.dir, tree: r.Tree, parent: parent, message: message, who: who, when: when})
 	return err
+}
+
+// author is who a task's commits are by.
+func (r *Result) author(ctx context.Context) (task.GitIdentity, error) {
+	switch {
+	case r.s != nil:
+		return r.s.Identity, nil
+	case r.rescued == "":
+		return defaultIdentity, nil
+	}
+	out, err := r.g.Run(ctx, r.cmd("log", "-1", "--no-walk", "--format=%an%n%ae", r.rescued, "--"))
+	name, email, ok := strings.Cut(strings.TrimSuffix(string(out), "\n"), "\n")
+	if err != nil || !ok {
+		return task.GitIdentity{}, task.Errorf(task.CodeSource, "source.tip", "the commit %s cannot be read: %v", r.rescued, err)
+	}
+	return task.GitIdentity{Name: name, Email: email}, nil
 }
 
 // checkHead makes sure that the task's HEAD is a commit that was fetched with
@@ -140,7 +161,10 @@ const maxCommitTime = 4102444800
 // files are made into one, so that nothing changes when nothing changed. It is
 // the moment the task began, or its parent's where that is later.
 func (r *Result) tipTime(ctx context.Context, parent string) (int64, error) {
-	when := max(r.s.CutoffS, 0)
+	var when int64
+	if r.s != nil {
+		when = max(r.s.CutoffS, 0)
+	}
 	if parent == "" {
 		return when, nil
 	}
