@@ -339,6 +339,36 @@ func (f *fake) Close(_ context.Context, ref string, o door.CloseOptions) (*task.
 	return r, f.save(v)
 }
 
+func (f *fake) Keep(_ context.Context, ref string, o door.KeepOptions) (*task.View, error) {
+	v, err := f.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	r := &task.Retention{Owner: "tester", Until: time.Now().Add(o.For), Why: o.Reason}
+	switch v.State {
+	case task.Ready:
+		v.Asked = r
+	case task.Kept:
+		v.Retention = r
+	default:
+		return nil, task.Errorf(task.CodeState, "fake.keep", "task %s is %s", v.ID, v.State)
+	}
+	return v, f.save(v)
+}
+
+func (f *fake) Resume(_ context.Context, ref string, o door.ResumeOptions) (*task.View, error) {
+	v, err := f.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	if v.State != task.Kept {
+		return nil, task.Errorf(task.CodeState, "fake.resume", "task %s is %s", v.ID, v.State)
+	}
+	f.event(v.ID, "resume.intent", map[string]any{"env": o.Env})
+	v.State, v.Retention = task.Ready, nil
+	return v, f.save(v)
+}
+
 func (f *fake) Reap(ctx context.Context, dry bool) (*task.ReapReport, error) {
 	r := &task.ReapReport{Schema: "caisson.reap/1", DryRun: dry, Actions: []task.ReapAction{}, Orphans: []task.Resource{}}
 	all, err := f.List(ctx, true)

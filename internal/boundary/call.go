@@ -56,9 +56,9 @@ func notReady(v task.View) error {
 	err := task.Errorf(task.CodeState, "exec", "task %s is %s, not ready", v.ID, v.State)
 	switch {
 	case v.State == task.Kept:
-		return err.WithHint("its processes are gone; `caisson diff %s` and `caisson log %s` still work, `caisson open` starts a new task", v.ID, v.ID)
+		return err.WithHint("its processes are gone: `caisson resume %s` opens it again; `caisson diff %s` and `caisson apply %s` work as it is", v.ID, v.ID, v.ID)
 	case v.State == task.Closed:
-		return err.WithHint("`caisson open` starts a new task")
+		return left(err, &v)
 	case v.State == task.Stuck:
 		return err.WithHint("`caisson reap` retries its cleanup; `caisson show %s` says what is stuck", v.ID)
 	}

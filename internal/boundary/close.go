@@ -179,6 +179,9 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 	if err := sys.Fault("close.dead"); err != nil {
 		return m.stuck(ctx, l, rep, err)
 	}
+	if err := m.recoverApply(ctx, l, o.discard); err != nil {
+		return m.stuck(ctx, l, rep, err)
+	}
 	keep, rescueErr := m.rescue(ctx, l, t, o, rep)
 	if err := sys.Fault("close.rescued"); err != nil {
 		return m.stuck(ctx, l, rep, err)
@@ -216,6 +219,9 @@ func (m *Manager) begin(ctx context.Context, l *live, exit *int) (inventory.Task
 			return err
 		}
 		return tx.SetState(l.id, task.Closing, func(v *task.View) {
+			// From here on it is being ended: what was kept before, or was to
+			// be kept by a resume, says nothing about what is kept then.
+			v.Retention = nil
 			if exit != nil {
 				v.Exit = exit
 			}
@@ -367,7 +373,7 @@ func (m *Manager) retain(ctx context.Context, l *live, rep *task.CloseReport, r 
 			return err
 		}
 		if err := tx.SetState(l.id, task.Kept, func(v *task.View) {
-			v.Retention, v.Results = r, rep.Rescued
+			v.Retention, v.Asked, v.Results = r, nil, rep.Rescued
 			if cause != nil {
 				v.Problem = cause.Error()
 			}
@@ -403,7 +409,7 @@ func (m *Manager) closed(ctx context.Context, l *live, rep *task.CloseReport) (*
 		if err := markIn(tx, l.id, l.observed); err != nil {
 			return err
 		}
-		if err := tx.SetState(l.id, task.Closed, func(v *task.View) { v.Retention, v.Results = nil, rep.Rescued }); err != nil {
+		if err := tx.SetState(l.id, task.Closed, func(v *task.View) { v.Retention, v.Asked, v.Results = nil, nil, rep.Rescued }); err != nil {
 			return err
 		}
 		return tx.ClearSupervisor(l.id)

@@ -56,12 +56,17 @@ func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv
 	if d.repo, err = source.Inspect(ctx, source.Options{Dir: req.Repo, Base: req.Base, At: req.At, Strategy: d.req.Strategy, Dirty: req.Dirty, History: req.History, Env: m.cfg.Environ}); err != nil {
 		return nil, err
 	}
+	return d, m.weigh(ctx, d, id, argv)
+}
+
+// weigh says what a boundary around d.repo would be on this machine.
+func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []string) (err error) {
 	if d.caps, err = d.driver.Probe(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	findings, err := m.draft(ctx, d, id)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	promised, how := m.promises(d)
 	if !d.caps.Usable {
@@ -88,7 +93,7 @@ func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv
 		Grants: d.grants, Limits: d.spec.Limits, Source: d.repo.Ref, Command: argv,
 		Instances: m.instances(ctx), Ways: ways,
 	})
-	return d, err
+	return err
 }
 
 // accepts refuses wishes that this release cannot fulfil, by name.
@@ -177,7 +182,7 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 			return nil, err
 		}
 		s.RO = append(s.RO, backend.Mount{Source: b.Source, Target: b.Target})
-		d.grants = append(d.grants, task.Grant{Kind: "ro", Value: r, Source: "flag"})
+		d.grants = append(d.grants, task.Grant{Kind: "ro", Value: seedText(b), Source: "flag"})
 		findings = append(findings, task.Finding{ID: "ro-seed", Axis: task.FS, Cap: 2, Location: b.Source,
 			Text: "a host folder is readable inside at " + b.Target + ", granted by --ro; a socket that a program makes in it later can be reached"})
 	}
@@ -221,6 +226,14 @@ func seed(r string) (task.Bind, error) {
 			WithHint("--ro DIR shows DIR at its own path; --ro DIR:/PLACE shows it at /PLACE")
 	}
 	return task.Bind{Source: src, Target: filepath.Clean(to)}, nil
+}
+
+// seedText is what seed reads, wherever it is read again.
+func seedText(b task.Bind) string {
+	if b.Target == b.Source {
+		return b.Source
+	}
+	return b.Source + ":" + b.Target
 }
 
 // absolute resolves links of a path that a person typed after flag.

@@ -51,16 +51,23 @@ type Config struct {
 	Remote func(id task.ID) Remote
 	// Serve listens on a live task's control socket until stop is called.
 	Serve func(id task.ID) (stop func(), err error)
-	// Spawn starts a supervisor process that opens req and stays.
-	Spawn func(ctx context.Context, req task.Request, progress func(string)) (task.ID, error)
+	// Spawn starts a supervisor process that does what it is told and stays.
+	Spawn func(ctx context.Context, o Order, progress func(string)) (task.ID, error)
 	// Log receives what no caller can be told, one line at a time; may be nil.
 	Log func(text string)
+}
+
+// Order is what a supervisor process is started for.
+type Order struct {
+	Request task.Request // the task to open
+	Resume  task.ID      // or the one to resume; then only Request.Env counts
 }
 
 // Remote is what another process's supervisor can be asked for.
 type Remote interface {
 	Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (task.Outcome, error)
 	Close(ctx context.Context, o door.CloseOptions) (*task.CloseReport, error)
+	Keep(ctx context.Context, o door.KeepOptions) (*task.View, error)
 }
 
 // Manager implements door.Engine. Safe for concurrent use.
@@ -91,6 +98,7 @@ type live struct {
 	ws       source.Workspace
 	spec     backend.Spec
 	keep     task.Keep
+	resumed  *task.Retention // of a task that was kept before: what fails leaves it so
 
 	notes   []string // what the person should know about this task
 	secrets []string // K=V that a person passed in; kept out of the evidence
@@ -108,6 +116,11 @@ type live struct {
 	limit   string    // the last limit that was hit
 	limitAt time.Time // when
 	ooms    int64     // kills for want of memory that are accounted for
+
+	// results is held by one operation on the task's results at a time.
+	results sync.Mutex
+	// tampered says that the record is not the one that was sealed.
+	tampered bool
 
 	// observed are changes of resources that go on record with the next step of
 	// the end; of whoever runs finish.

@@ -33,7 +33,7 @@ const (
 // Open implements door.Engine: it has a supervisor process open the task and
 // returns when the task is ready.
 func (m *Manager) Open(ctx context.Context, req task.Request, progress func(string)) (*task.View, error) {
-	id, err := m.cfg.Spawn(ctx, req, progress)
+	id, err := m.cfg.Spawn(ctx, Order{Request: req}, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 		Schema: "caisson.task/1", ID: id, Name: d.req.Name, Owner: m.cfg.Identity.Login, Created: time.Now().UTC(),
 		Backend: d.driver.Name(), Source: d.repo.Ref, Command: argv, Levels: plan.Levels, Findings: plan.Findings, Grants: plan.Grants,
 		Limits: plan.Limits, Tools: d.tools, Trust: d.req.Trust, Unattended: d.req.Unattended, NotIsolated: plan.NotIsolated, TaskDir: l.dir,
-		Keep: d.req.Keep, Rootfs: d.spec.Rootfs, Objects: d.repo.Objects, Identity: m.cfg.Identity,
+		Keep: d.req.Keep, Need: d.req.Need, Rootfs: d.spec.Rootfs, Objects: d.repo.Objects, Identity: m.cfg.Identity,
 	}
 	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
 		if err := tx.CreateTask(inventory.Task{View: view, Repo: d.repo.Ref.Repo, Base: d.repo.Ref.Base, OwnerUID: m.cfg.Identity.UID}); err != nil {
@@ -219,17 +219,21 @@ func (m *Manager) takeFolder(ctx context.Context, l *live) error {
 	if err := sys.Fault("open.marked"); err != nil {
 		return err
 	}
-	// What a person passed in by --env may be a secret: it is never recorded,
-	// whatever prints it.
-	hide := evidence.NewRedactor()
-	for _, kv := range l.secrets {
-		_, v, _ := strings.Cut(kv, "=")
-		hide.Add(v)
-	}
-	if l.log, err = evidence.Open(filepath.Join(l.dir, "evidence"), l.id, hide); err != nil {
+	if l.log, err = evidence.Open(filepath.Join(l.dir, "evidence"), l.id, hiding(l.secrets)); err != nil {
 		return err
 	}
 	return sys.Fault("open.evidence")
+}
+
+// hiding returns what keeps values out of the record, whatever prints them:
+// what a person passed in by --env may be a secret.
+func hiding(secrets []string) *evidence.Redactor {
+	hide := evidence.NewRedactor()
+	for _, kv := range secrets {
+		_, v, _ := strings.Cut(kv, "=")
+		hide.Add(v)
+	}
+	return hide
 }
 
 // build makes source and boundary and proves them.
@@ -357,6 +361,9 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing) 
 		return err
 	}
 	set := func(v *task.View) { v.Levels, v.Findings = levels, append(v.Findings, findings...) }
+	if mismatch != nil && l.resumed != nil {
+		return mismatch // and kept as before
+	}
 	if mismatch != nil {
 		err := m.cfg.DB.SetState(ctx, l.id, task.Blocked, func(v *task.View) { set(v); v.Problem = mismatch.Error() })
 		return errors.Join(mismatch, err)
@@ -378,7 +385,13 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing) 
 		if err := tx.SetResources(l.id, []inventory.ResourceChange{{Kind: kindSocket, Name: string(l.id) + ".sock", State: task.Present}}); err != nil {
 			return err
 		}
-		return tx.SetState(l.id, task.Ready, func(v *task.View) { set(v); v.Ran = true })
+		return tx.SetState(l.id, task.Ready, func(v *task.View) {
+			set(v)
+			v.Ran = true
+			if l.resumed != nil {
+				v.Retention, v.Problem = nil, ""
+			}
+		})
 	})
 	if err != nil {
 		return err

@@ -73,7 +73,7 @@ func (m *Manager) reap(ctx context.Context, dryRun, all bool, rep *task.ReapRepo
 		if d.Why == inventory.Expired && v.Retention != nil && v.Retention.Until.After(time.Now()) {
 			continue // only `all` looked into the future
 		}
-		if d.Why == inventory.Abandoned && (m.lookup(v.ID) != nil || d.Task.Supervisor != nil && sys.Alive(identOf(d.Task.Supervisor.Process))) {
+		if d.Why != inventory.Expired && (m.lookup(v.ID) != nil || d.Task.Supervisor != nil && sys.Alive(identOf(d.Task.Supervisor.Process))) {
 			continue
 		}
 		act := task.ReapAction{Task: v.ID, Action: string(d.Why)}
@@ -99,6 +99,9 @@ func (m *Manager) reap(ctx context.Context, dryRun, all bool, rep *task.ReapRepo
 var errBusy = errors.New("another process is at it")
 
 func (m *Manager) reapOne(ctx context.Context, d inventory.DueTask) (*task.CloseReport, error) {
+	if d.Why == inventory.Interrupted {
+		return m.reapInterrupted(ctx, d.Task.ID())
+	}
 	l, err := m.adopt(ctx, d.Task.ID())
 	if err != nil {
 		return nil, err
@@ -115,6 +118,10 @@ func (m *Manager) reapOne(ctx context.Context, d inventory.DueTask) (*task.Close
 	dctx, done := sys.Detach(ctx, cleanupTime)
 	defer done()
 	v := d.Task.View
+	if resuming(&v) {
+		// Its files are as they were before: back to where they were kept.
+		return m.unresume(dctx, l, task.Errorf(task.CodeState, "reap", "the process that resumed it died"))
+	}
 	o := endOptions{lost: d.Why == inventory.Abandoned && v.State != task.Closing, expired: d.Why == inventory.Expired}
 	if len(v.Command) > 0 && !o.expired {
 		// What `run` itself would have done.
@@ -128,9 +135,22 @@ func (m *Manager) owned(t inventory.Task) bool {
 	return t.Supervisor != nil && t.Supervisor.Process.PID != os.Getpid() && sys.Alive(identOf(t.Supervisor.Process))
 }
 
-// adopt takes over a task that no living process owns. The caller releases it.
-// Another process that is at it, or a supervisor that lives after all, is errBusy.
+// adopt takes over a task that no living process owns and that is not closed.
+// The caller releases it. Another process that is at it, or a supervisor that
+// lives after all, is errBusy.
 func (m *Manager) adopt(ctx context.Context, id task.ID) (*live, error) {
+	l, _, err := m.seize(ctx, id, seizing{})
+	return l, err
+}
+
+// seizing says how a task is taken over.
+type seizing struct {
+	closed bool               // closed ones too
+	hide   *evidence.Redactor // what the record must not show; may be nil
+}
+
+// seize takes a task's lock and record and becomes its supervisor.
+func (m *Manager) seize(ctx context.Context, id task.ID, s seizing) (*live, inventory.Task, error) {
 	busy := func() error {
 		return task.Errorf(task.CodeState, "reap", "task %s: %w", id, errBusy).WithHint("try again in a moment")
 	}
@@ -138,36 +158,36 @@ func (m *Manager) adopt(ctx context.Context, id task.ID) (*live, error) {
 	// the folder.
 	t, err := m.cfg.DB.Task(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, t, err
 	}
 	if m.owned(t) {
-		return nil, busy()
+		return nil, t, busy()
 	}
 	l := &live{id: id, dir: m.taskDir(id)}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.ws = source.Workspace{Task: id, Dir: l.dir}
 	if err := sys.PrivateDir(l.dir); err != nil {
-		return nil, task.Errorf(task.CodeStateStore, "reap", "the folder of task %s cannot be used: %w", id, err)
+		return nil, t, task.Errorf(task.CodeStateStore, "reap", "the folder of task %s cannot be used: %w", id, err)
 	}
 	lock, err := sys.TryLock(filepath.Join(l.dir, "lock"))
 	if errors.Is(err, sys.ErrLocked) {
-		return nil, busy()
+		return nil, t, busy()
 	}
 	if err != nil {
-		return nil, task.Errorf(task.CodeStateStore, "reap", "the folder of task %s cannot be locked: %w", id, err)
+		return nil, t, task.Errorf(task.CodeStateStore, "reap", "the folder of task %s cannot be locked: %w", id, err)
 	}
 	l.lock = lock
 	if err := sys.Fault("reap.locked"); err != nil {
 		_ = lock.Unlock()
-		return nil, err
+		return nil, t, err
 	}
 	// Under the lock look again: it may have been finished, or begun, meanwhile.
-	if t, err = m.cfg.DB.Task(ctx, id); err == nil && (m.owned(t) || t.View.State == task.Closed) {
+	if t, err = m.cfg.DB.Task(ctx, id); err == nil && (m.owned(t) || t.View.State == task.Closed && !s.closed) {
 		err = busy()
 	}
 	if err != nil {
 		_ = lock.Unlock()
-		return nil, err
+		return nil, t, err
 	}
 	for _, r := range t.View.Resources {
 		if r.Kind == kindFiles {
@@ -180,17 +200,19 @@ func (m *Manager) adopt(ctx context.Context, id task.ID) (*live, error) {
 		err = m.cfg.DB.SetSupervisor(ctx, id, sup)
 	}
 	if err == nil {
-		l.log, err = evidence.Open(filepath.Join(l.dir, "evidence"), id, nil)
+		if l.log, err = evidence.Open(filepath.Join(l.dir, "evidence"), id, s.hide); err != nil && !t.View.State.Live() {
+			_ = m.cfg.DB.ClearSupervisor(ctx, id) // nothing was begun
+		}
 	}
 	if err != nil {
 		_ = lock.Unlock()
-		return nil, err
+		return nil, t, err
 	}
 	if err := sys.Fault("reap.adopted"); err != nil {
 		l.release()
-		return nil, err
+		return nil, t, err
 	}
-	return l, nil
+	return l, t, nil
 }
 
 // orphans reports what carries our marks but is not on record. What is not

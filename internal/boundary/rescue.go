@@ -56,6 +56,8 @@ func (m *Manager) rescue(ctx context.Context, l *live, t inventory.Task, o endOp
 	switch {
 	case o.expired:
 		return nil, nil
+	case t.View.Asked != nil && t.View.Asked.Until.After(time.Now()):
+		return t.View.Asked, nil
 	case mode == task.KeepAlways:
 		return retention(t, "asked for (--keep always)"), nil
 	case o.lost && mode != task.KeepNever:
@@ -69,7 +71,11 @@ func (m *Manager) rescue(ctx context.Context, l *live, t inventory.Task, o endOp
 }
 
 func retention(t inventory.Task, why string) *task.Retention {
-	return &task.Retention{Owner: t.View.Owner, Until: time.Now().Add(keepTime).UTC(), Why: why}
+	until := time.Now().Add(keepTime).UTC()
+	if a := t.View.Asked; a != nil && a.Until.After(until) {
+		until = a.Until
+	}
+	return &task.Retention{Owner: t.View.Owner, Until: until, Why: why}
 }
 
 // bringOut publishes committed and uncommitted work below refs/caisson/<id>/.
@@ -308,7 +314,7 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 	if err := sys.Fault("close.removing"); err != nil {
 		return false, err
 	}
-	for _, sub := range []string{"source", "shadow.git", "home", "out", "rescue-out"} {
+	for _, sub := range []string{"source", "shadow.git", "home", "out", "rescue-out", applyDir} {
 		if err := source.RemoveTree(ctx, filepath.Join(l.dir, sub)); err != nil {
 			return false, err
 		}

@@ -40,7 +40,15 @@ func (m *Manager) Log(ctx context.Context, ref string, follow bool, emit func(do
 	}
 	dir := filepath.Join(m.taskDir(t.ID()), "evidence")
 	seq := evidence.Read(dir, 1)
-	if follow && t.View.State != task.Closed {
+	// A task that was resumed has ended before: those ends are not the one that
+	// is waited for.
+	var resumed uint64
+	if follow && t.View.State.Live() {
+		for e, err := range seq {
+			if err == nil && e.Type == evidence.ResumeIntent {
+				resumed = e.Seq
+			}
+		}
 		seq = evidence.Follow(ctx, dir, 1)
 	}
 	for e, err := range seq {
@@ -55,7 +63,7 @@ func (m *Manager) Log(ctx context.Context, ref string, follow bool, emit func(do
 		if err := emit(ev); err != nil {
 			return err
 		}
-		if follow && (e.Type == evidence.TaskClosed || e.Type == evidence.TaskKept) {
+		if follow && e.Seq > resumed && t.View.State.Live() && (e.Type == evidence.TaskClosed || e.Type == evidence.TaskKept) {
 			return nil
 		}
 	}

@@ -31,6 +31,8 @@ type Engine interface {
 	// Diff writes the change set to w. What it says beside it is returned, and
 	// told to o.Found before the first byte.
 	Diff(ctx context.Context, ref string, w io.Writer, o DiffOptions) (*task.DiffReport, error)
+	Keep(ctx context.Context, ref string, o KeepOptions) (*task.View, error)
+	Resume(ctx context.Context, ref string, o ResumeOptions) (*task.View, error)
 	Close(ctx context.Context, ref string, o CloseOptions) (*task.CloseReport, error)
 	Reap(ctx context.Context, dryRun bool) (*task.ReapReport, error)
 	Doctor(ctx context.Context) (*task.DoctorReport, error)
@@ -88,6 +90,18 @@ type CloseOptions struct {
 	DryRun, Discard bool
 	Keep            task.Keep // empty: the task's own mode
 	Progress        func(string)
+}
+
+// KeepOptions says how long, and why, a task's files stay.
+type KeepOptions struct {
+	For    time.Duration // from now
+	Reason string
+}
+
+// ResumeOptions says how a kept task is opened again.
+type ResumeOptions struct {
+	Env      []string // K=V or K, as at open; values are never recorded
+	Progress func(string)
 }
 
 // Event is one line of the evidence as a door shows it.

@@ -3,6 +3,7 @@ package door
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -111,6 +112,17 @@ type (
 		Discard bool      `json:"discard"` // needs RolePerson
 		Keep    task.Keep `json:"keep"`
 	}
+	// KeepIn asks for a retention.
+	KeepIn struct {
+		Task   string        `json:"task"`
+		For    time.Duration `json:"for_ns"`
+		Reason string        `json:"reason"`
+	}
+	// ResumeIn asks for a boundary around the files of a kept task.
+	ResumeIn struct {
+		Task string   `json:"task"`
+		Env  []string `json:"env,omitempty"`
+	}
 	// ReapIn asks for reconciliation.
 	ReapIn struct {
 		DryRun bool `json:"dry_run"`
@@ -172,6 +184,12 @@ var Table = []Op{
 			return nil, task.Errorf(task.CodeDenied, "door.close", "only a person may give up a task's work")
 		}
 		return c.Engine.Close(ctx, in.Task, CloseOptions{DryRun: in.DryRun, Discard: in.Discard, Keep: in.Keep, Progress: c.progress()})
+	}),
+	op("keep", "say until when a task's files stay", RolePerson, func(ctx context.Context, c *Call, in *KeepIn) (*task.View, error) {
+		return c.Engine.Keep(ctx, in.Task, KeepOptions{For: in.For, Reason: in.Reason})
+	}),
+	op("resume", "open a kept task again", RolePerson, func(ctx context.Context, c *Call, in *ResumeIn) (*task.View, error) {
+		return c.Engine.Resume(ctx, in.Task, ResumeOptions{Env: in.Env, Progress: c.progress()})
 	}),
 	op("reap", "finish cleanups and expire retention", RolePerson, func(ctx context.Context, c *Call, in *ReapIn) (*task.ReapReport, error) {
 		return c.Engine.Reap(ctx, in.DryRun)

@@ -67,6 +67,16 @@ const (
 	TaskStuck         Type = "task.stuck"
 	TaskSealed        Type = "task.sealed"
 	TaskClosed        Type = "task.closed"
+	RetentionSet      Type = "retention.set" // `keep`: a person said until when files stay
+	ResumeIntent      Type = "resume.intent"
+	ResumeFailed      Type = "resume.failed" // the task is kept as before
+	ApplyIntent       Type = "apply.intent"
+	ApplyOutcome      Type = "apply.outcome"
+	ApplyRecovered    Type = "apply.recovered" // an apply that was cut short was taken back
+	BranchIntent      Type = "branch.intent"
+	BranchOutcome     Type = "branch.outcome"
+	ExportIntent      Type = "export.intent"
+	ExportOutcome     Type = "export.outcome"
 	LogRepaired       Type = "log.repaired" // written by Open after a crash
 )
 
@@ -76,7 +86,8 @@ var Types = []Type{
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
 	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallIntent, CallOutcome, CallCanceled, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
-	TaskClosed, LogRepaired,
+	TaskClosed, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, BranchIntent, BranchOutcome,
+	ExportIntent, ExportOutcome, LogRepaired,
 }
 
 // Known reports whether t is in the set.

@@ -96,6 +96,9 @@ const (
 	Abandoned Why = "abandoned" // live, and its supervisor may be dead
 	Expired   Why = "expired"   // kept, and its time is over
 	Retry     Why = "retry"     // stuck, and the next attempt is due
+	// Interrupted: kept or closed, and a process that worked on what is left of
+	// it may have died before it was done.
+	Interrupted Why = "interrupted"
 )
 
 // DueTask is a task that a reap must look at.
@@ -110,7 +113,8 @@ type DueTask struct {
 func (db *DB) Due(ctx context.Context, now time.Time) (due []DueTask, err error) {
 	err = db.snapshot(ctx, func(tx *Tx) error {
 		ts, err := tx.query(`WHERE t.state IN ('planned','blocked','creating','probing','ready','paused','closing')
- OR t.state = 'kept' AND t.retain_until <= ?1 OR t.state = 'stuck' AND t.next_try <= ?1 ORDER BY t.created, t.id`, now.UnixNano())
+ OR t.state = 'kept' AND t.retain_until <= ?1 OR t.state = 'stuck' AND t.next_try <= ?1
+ OR t.state IN ('kept','closed') AND s.task IS NOT NULL ORDER BY t.created, t.id`, now.UnixNano())
 		if err != nil {
 			return err
 		}
@@ -118,6 +122,8 @@ func (db *DB) Due(ctx context.Context, now time.Time) (due []DueTask, err error)
 			switch {
 			case t.Supervisor != nil && sys.Look(sys.Ident(t.Supervisor.Process)) == sys.Living:
 				// In good hands, whatever the state.
+			case t.View.State == task.Closed, t.View.State == task.Kept && t.Supervisor != nil:
+				due = append(due, DueTask{t, Interrupted})
 			case t.View.State == task.Kept:
 				due = append(due, DueTask{t, Expired})
 			case t.View.State == task.Stuck:

@@ -70,14 +70,16 @@ type View struct {
 	Limits      Limits      `json:"limits"`
 	Tools       []Tool      `json:"tools,omitempty"`
 	Resources   []Resource  `json:"resources,omitempty"`
-	Retention   *Retention  `json:"retention,omitempty"`
+	Retention   *Retention  `json:"retention,omitempty"` // of what is kept
+	Asked       *Retention  `json:"asked,omitempty"`     // by `keep` while the task is open: honoured when it ends
 	Results     []ResultRef `json:"results,omitempty"`
 	Trust       bool        `json:"trust"`
 	Unattended  bool        `json:"unattended"`
 	NotIsolated []string    `json:"not_isolated,omitempty"`
 	Problem     string      `json:"problem,omitempty"` // why blocked or stuck
 	TaskDir     string      `json:"task_dir,omitempty"`
-	// What a later process needs to end the task as this one would.
+	// What a later process needs to end the task as this one would, or to resume it.
+	Need     Vector   `json:"need"`              // levels that a person demanded with --need
 	Ran      bool     `json:"ran"`               // commands may have run: there may be work to rescue
 	Keep     Keep     `json:"keep"`              // what is kept when it ends
 	Rootfs   string   `json:"rootfs,omitempty"`  // own root folder

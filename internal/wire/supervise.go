@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/caisson-dev/caisson/internal/boundary"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -25,6 +26,7 @@ const SuperviseArg = "__supervise"
 // arguments or environment, because values of variables are in it.
 type order struct {
 	Request task.Request `json:"request"`
+	Resume  task.ID      `json:"resume,omitempty"`
 	// Fields of Request that may be any bytes, which JSON strings cannot hold,
 	// and Env, which is never recorded.
 	Texts [][]byte `json:"texts"` // Repo, Base, At, Rootfs, Name
@@ -32,8 +34,9 @@ type order struct {
 	Env   [][]byte `json:"env"`
 }
 
-func newOrder(r task.Request) order {
-	return order{r, task.Raw([]string{r.Repo, r.Base, r.At, r.Rootfs, r.Name}), task.Raw(r.RO), task.Raw(r.Env)}
+func newOrder(w boundary.Order) order {
+	r := w.Request
+	return order{r, w.Resume, task.Raw([]string{r.Repo, r.Base, r.At, r.Rootfs, r.Name}), task.Raw(r.RO), task.Raw(r.Env)}
 }
 
 // request returns what newOrder was given.
@@ -56,7 +59,7 @@ type word struct {
 }
 
 // spawn starts a supervisor and waits until its task is ready.
-func (h *house) spawn(ctx context.Context, req task.Request, progress func(string)) (task.ID, error) {
+func (h *house) spawn(ctx context.Context, what boundary.Order, progress func(string)) (task.ID, error) {
 	fail := func(err error) (task.ID, error) {
 		return "", task.Errorf(task.CodeInternal, "wire.spawn", "the supervisor cannot be started: %w", err)
 	}
@@ -68,8 +71,8 @@ func (h *house) spawn(ctx context.Context, req task.Request, progress func(strin
 	if err != nil {
 		dir = ""
 	}
-	if req.Repo == "" {
-		req.Repo = dir // the supervisor itself stands in /
+	if what.Request.Repo == "" {
+		what.Request.Repo = dir // the supervisor itself stands in /
 	}
 	log, err := os.OpenFile(filepath.Join(h.dirs.State, "supervisor.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -101,7 +104,7 @@ func (h *house) spawn(ctx context.Context, req task.Request, progress func(strin
 	stop := context.AfterFunc(ctx, func() { _ = in.Close() })
 	defer stop()
 	defer in.Close()
-	if err := json.NewEncoder(in).Encode(newOrder(req)); err != nil && ctx.Err() == nil {
+	if err := json.NewEncoder(in).Encode(newOrder(what)); err != nil && ctx.Err() == nil {
 		_ = in.Close()
 		_ = cmd.Wait()
 		return fail(err)
@@ -174,7 +177,13 @@ func Supervise() int {
 			giveUp(task.Errorf(task.CodeCanceled, "supervise", "whoever opened the task went away"))
 		}
 	}()
-	id, err := h.manager.OpenHere(octx, req, func(text string) { _ = out.Encode(word{Progress: text}) })
+	progress := func(text string) { _ = out.Encode(word{Progress: text}) }
+	id := o.Resume
+	if id != "" {
+		err = h.manager.ResumeHere(octx, id, req.Env, progress)
+	} else {
+		id, err = h.manager.OpenHere(octx, req, progress)
+	}
 	close(ready)
 	if err != nil {
 		if cause := context.Cause(octx); cause != nil && errors.Is(err, context.Canceled) {

@@ -33,6 +33,9 @@ var repeated = map[string]int{"evidence.append.before": 14, "evidence.append.wri
 var elsewhere = map[string]bool{
 	"inventory.migrate.before": true, "inventory.migrate.after": true, // internal/inventory kills there
 	"close.stuck": true, "open.abandoned": true, "reap.locked": true, "reap.adopted": true, "reap.noted": true, "close.kept": true, // below
+	// TestResumeKilled
+	"hold.taken": true, "hold.settled": true, "hold.recorded": true, "keep.noted": true,
+	"resume.held": true, "resume.intended": true, "resume.recorded": true, "resume.boundary": true, "resume.present": true, "resume.failed": true,
 }
 
 // targets lists NAME:kill[:N] for every point.

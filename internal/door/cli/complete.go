@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -127,8 +128,19 @@ func (a *app) completeTaskThenFiles(cmd *cobra.Command, args []string, _ string)
 	return a.taskNames(cmd), cobra.ShellCompDirectiveNoFileComp
 }
 
-// taskNames is silent about every failure: there is nobody to tell.
-func (a *app) taskNames(cmd *cobra.Command) []string {
+// completeTaskIn offers the tasks that are in one of these states.
+func (a *app) completeTaskIn(states ...task.State) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.taskNames(cmd, states...), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// taskNames lists tasks, those in some states or all. It is silent about every
+// failure: there is nobody to tell.
+func (a *app) taskNames(cmd *cobra.Command, states ...task.State) []string {
 	parent := cmd.Context()
 	if parent == nil {
 		parent = context.Background()
@@ -149,6 +161,9 @@ func (a *app) taskNames(cmd *cobra.Command) []string {
 	}
 	var out []string
 	for _, v := range l.Tasks {
+		if len(states) > 0 && !slices.Contains(states, v.State) {
+			continue
+		}
 		about := string(v.State)
 		// A name that a shell would have to quote is left out; the id works.
 		if v.Name != "" && v.Name == clean(v.Name) && quoteArgv([]string{v.Name}) == v.Name {

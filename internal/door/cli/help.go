@@ -241,7 +241,8 @@ const statesText = `A task:
   stuck      a cleanup failed; still ours, retried by every command and by reap
 
   planned → blocked | creating → probing → ready ⇄ paused → closing → closed | kept | stuck
-  kept → closing when its time is over; stuck → closing on every retry
+  kept → closing when its time is over; kept → creating by resume; stuck → closing on
+  every retry
 
 A resource (show lists them):
   intent     about to be made; it may or may not exist

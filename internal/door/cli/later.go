@@ -10,7 +10,7 @@ import (
 // believes that they did something.
 var (
 	laterCommands = []string{
-		"apply", "branch", "export", "keep", "accept", "policy", "mcp", "approve", "deny", "check", "ports", "resume",
+		"apply", "branch", "export", "accept", "policy", "mcp", "approve", "deny", "check", "ports",
 		"trust", "verify", "evidence", "audit", "integrate", "init", "ui", "uhp", "acp",
 	}
 	laterFlags = []string{"allow", "publish", "image", "dirty"}
@@ -21,9 +21,7 @@ var laterHints = map[string]string{
 	"apply":    "now: `caisson diff TASK | git apply --3way`",
 	"branch":   "now: results are in refs/caisson/<task id>/…, see `caisson show TASK`; `git branch NAME REF` makes a branch of one",
 	"export":   "now: `caisson diff TASK > FILE`",
-	"keep":     "now: `caisson close TASK --keep always` keeps the files for 24 hours",
 	"check":    "now: `caisson exec TASK -- CMD…`",
-	"resume":   "now: `caisson ls` shows what is open; `caisson exec TASK -- CMD…` works in it",
 	"trust":    "now: the flag --trust of run and open, which is recorded with the task",
 	"verify":   "now: `caisson doctor` tries what this machine can enforce; every task is probed before its first command",
 	"evidence": "now: `caisson log TASK --json`",

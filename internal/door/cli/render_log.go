@@ -32,12 +32,16 @@ var phrases = map[string]string{
 	"limit.hit": "limit hit", "work.found": "work found", "rescue.intent": "about to rescue", "rescue.done": "rescued",
 	"rescue.failed": "rescue failed", "cleanup.intent": "about to remove", "cleanup.outcome": "removed",
 	"task.state": "state", "task.kept": "kept", "task.stuck": "stuck", "task.sealed": "sealed", "task.closed": "closed",
+	"retention.set": "to be kept", "resume.intent": "about to resume", "resume.failed": "not resumed, kept as before",
+	"apply.intent": "about to apply", "apply.outcome": "applied", "apply.recovered": "an apply that was cut short was taken back",
+	"branch.intent": "about to make a branch", "branch.outcome": "branch made", "export.intent": "about to export", "export.outcome": "exported",
 	"log.repaired": "log repaired after a crash",
 }
 
 // bad are the types a reader must not miss.
 var bad = []string{
 	"boundary.blocked", "boundary.failed", "supervisor.lost", "channel.poisoned", "limit.hit", "rescue.failed", "task.stuck", "log.repaired",
+	"resume.failed", "apply.recovered",
 }
 
 func (l *logText) emit(e door.Event) error {

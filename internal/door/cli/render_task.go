@@ -44,6 +44,9 @@ func (a *app) renderTask(w io.Writer, v *task.View) error {
 	if r := v.Retention; r != nil {
 		t.field("kept", fmt.Sprintf("until %s for %s: %s", r.Until.Local().Format(time.DateTime), r.Owner, r.Why))
 	}
+	if r := v.Asked; r != nil {
+		t.field("to keep", fmt.Sprintf("when it ends, until %s for %s: %s", stamp(r.Until), r.Owner, r.Why))
+	}
 	t.field("folder", v.TaskDir)
 	t.levels(v.Levels, true)
 	t.findings(v.Findings)

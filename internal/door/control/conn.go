@@ -3,7 +3,7 @@
 //
 // Its limit: it serves only peers that the kernel says are the same user in
 // the same user and pid namespace, and only the few operations that need the
-// live boundary; everything else is answered from the inventory.
+// live boundary or its record; everything else is answered from the inventory.
 package control
 
 import (
@@ -27,7 +27,9 @@ const maxMessage = 4 << 20
 // message is the one form both sides speak: exactly one field besides Op is
 // set. Descriptors travel with the message that names them.
 type message struct {
-	Op       string            `json:"op,omitempty"` // request: "exec", "close", "ping"
+	Op       string            `json:"op,omitempty"`   // request: "exec", "close", "ping", or one of ops.go
+	In       json.RawMessage   `json:"in,omitempty"`   // of an operation of ops.go
+	Part     []byte            `json:"part,omitempty"` // the next bytes of its answer
 	Command  *command          `json:"command,omitempty"`
 	Close    *closeOptions     `json:"close,omitempty"`
 	Signal   int               `json:"signal,omitempty"`

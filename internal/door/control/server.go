@@ -68,6 +68,9 @@ func (s *Server) handle(ctx context.Context, uc *net.UnixConn) {
 		return
 	case "close":
 		s.close(ctx, c, m)
+	case "keep":
+		s.operate(ctx, c, m, files)
+		return
 	case "ping":
 		_ = c.send(message{Done: true})
 	default:

@@ -1,0 +1,75 @@
+package boundary
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+var _ = sys.RegisterFaults("keep.noted")
+
+// MaxKeep bounds how long files can be kept with one word: nobody remembers
+// after ten years what they were for.
+const MaxKeep = 10 * 365 * 24 * time.Hour
+
+// maxReason bounds the reason, which every `ls` reads.
+const maxReason = 500
+
+// Keep implements door.Engine: it says until when the files of a task stay, now
+// or, of one that is open, when it ends.
+func (m *Manager) Keep(ctx context.Context, ref string, o door.KeepOptions) (*task.View, error) {
+	switch {
+	case o.For <= 0:
+		return nil, task.Errorf(task.CodeUsage, "keep", "the time to keep a task for must be above zero").WithHint("`caisson close %s` ends its retention now", ref)
+	case o.For > MaxKeep:
+		return nil, task.Errorf(task.CodeUsage, "keep", "a task is kept for ten years at most")
+	case strings.TrimSpace(o.Reason) == "" || len(o.Reason) > maxReason:
+		return nil, task.Errorf(task.CodeUsage, "keep", "a retention needs a reason of at most %d bytes", maxReason)
+	}
+	r := &task.Retention{Owner: m.cfg.Identity.Login, Until: time.Now().Add(o.For).UTC(), Why: o.Reason}
+	var out *task.View
+	err := m.act(ctx, ref, doing{
+		op: "keep",
+		live: func(l *live, t inventory.Task) (err error) {
+			out, err = m.keep(ctx, l, r, func(v *task.View) { v.Asked = r })
+			return err
+		},
+		remote: func(x Remote) (err error) { out, err = x.Keep(ctx, o); return err },
+		ended: func(l *live, t inventory.Task) (err error) {
+			switch t.View.State {
+			case task.Kept:
+				out, err = m.keep(ctx, l, r, func(v *task.View) { v.Retention = r })
+				return err
+			case task.Stuck:
+				return task.Errorf(task.CodeState, "keep", "task %s is stuck: what is left of it stays until its cleanup succeeds", l.id).
+					WithHint("`caisson resume %s` opens it again if its files are intact", l.id)
+			}
+			return left(task.Errorf(task.CodeState, "keep", "task %s is closed: there are no files to keep", l.id), &t.View)
+		},
+	})
+	return out, err
+}
+
+// keep records a retention, in the evidence first.
+func (m *Manager) keep(ctx context.Context, l *live, r *task.Retention, set func(*task.View)) (*task.View, error) {
+	t, err := m.cfg.DB.Task(ctx, l.id)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.log.Append(ctx, evidence.RetentionSet, m.actor(), map[string]any{"until": r.Until, "why": r.Why, "state": t.View.State, "before": t.View.Retention}); err != nil {
+		return nil, err
+	}
+	if err := sys.Fault("keep.noted"); err != nil {
+		return nil, err
+	}
+	if err := m.cfg.DB.Update(ctx, l.id, set); err != nil {
+		return nil, err
+	}
+	return m.Show(ctx, string(l.id))
+}
