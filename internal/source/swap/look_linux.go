@@ -113,6 +113,10 @@ func readlink(p int) (string, error) {
 // Look looks at a path below root, with its hash where asked. What is not
 // there is nil, also when a parent is missing or a file.
 func Look(root *os.File, path string, hash bool) (*Seen, error) {
+	if path == "." {
+		s, _, err := look(int(root.Fd()), ".", false)
+		return s, err
+	}
 	dir, name, err := parent(int(root.Fd()), path)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return nil, nil
