@@ -11,16 +11,6 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-func (o *opened) result() *Result {
-	o.t.Helper()
-	r, err := Look(context.Background(), o.ws)
-	if err != nil {
-		o.t.Fatalf("look: %v", err)
-	}
-	o.t.Cleanup(r.Close)
-	return r
-}
-
 func (o *opened) applyOptions() ApplyOptions {
 	return ApplyOptions{Source: o.p.Ref, Journal: o.ws.Dir + "/apply", Env: []string{"HOME=" + o.top + "/home", "GIT_CONFIG_NOSYSTEM=1"}}
 }

@@ -57,7 +57,10 @@ func Recall(ctx context.Context, ws Workspace, ref task.SourceRef, rs []task.Res
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Task: ws.Task, From: FromRefs, Base: ref.Base, g: g, dir: c.dir, format: c.format, close: sc.remove}
+	r := &Result{
+		Task: ws.Task, From: FromRefs, Base: ref.Base, g: g, dir: c.dir, format: c.format, close: sc.remove,
+		rescued: one.Object, head: c.head(one),
+	}
 	if err := c.trees(ctx, r, one); err != nil {
 		return nil, err
 	}
@@ -233,6 +236,24 @@ func (c *recalling) choose() (task.ResultRef, error) {
 	sort.Strings(names)
 	return task.ResultRef{}, task.Errorf(task.CodeConflict, "source.recall", "the task left commits on more than one branch, and none is the one it began on: %s", strings.Join(names, ", ")).
 		WithHint("use the one you want with git itself, for example `git merge %s`", names[0])
+}
+
+// head is the commit that HEAD named inside when the task ended, as far as the
+// refs tell; empty: none that is new.
+func (c *recalling) head(one task.ResultRef) string {
+	if one.Kind != "worktree" {
+		return one.Object
+	}
+	head := ""
+	for _, w := range c.want {
+		switch {
+		case w.Kind == "head":
+			return w.Object // it was detached
+		case w.Kind == "branch" && w.Name == refPrefix(c.ws.Task)+"heads/"+c.ref.Branch:
+			head = w.Object
+		}
+	}
+	return head
 }
 
 // trees fills in what the task began with and what it made.
