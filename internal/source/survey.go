@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"sort"
-	"strings"
 
 	"github.com/caisson-dev/caisson/internal/source/swap"
 	"github.com/caisson-dev/caisson/internal/task"
