@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/source/tree"
@@ -60,8 +61,9 @@ func (r *Result) exportDir(ctx context.Context, o ExportOptions, rep *task.Expor
 	if err := sys.Fault("source.exporting"); err != nil {
 		return err
 	}
-	// Onto an empty folder or onto nothing; never onto anything else.
-	if err := os.Rename(filepath.Join(e.work, exportTree), target); err != nil {
+	// Onto an empty folder or onto nothing; never onto anything else. The
+	// kernel's own call: os.Rename takes no folder that exists.
+	if err := syscall.Rename(filepath.Join(e.work, exportTree), target); err != nil {
 		return e.fail("it cannot take its place", err)
 	}
 	if err := syncFile(filepath.Dir(target)); err != nil {
@@ -170,6 +172,22 @@ func parseTree(out []byte) ([]listed, error) {
 	}
 	if !ok {
 		return nil, task.Errorf(task.CodeInternal, "source.export", "git's list of files cannot be read")
+	}
+	// No file twice, and none where another has its folder: a link there would
+	// lead the second one elsewhere.
+	files := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		if files[e.path] {
+			return nil, badResult("the result has an entry twice: %s", quote(e.path))
+		}
+		files[e.path] = true
+	}
+	for _, e := range entries {
+		for i := range e.path {
+			if e.path[i] == '/' && files[e.path[:i]] {
+				return nil, badResult("the result has a file and a folder of one name: %s", quote(e.path[:i]))
+			}
+		}
 	}
 	return entries, nil
 }

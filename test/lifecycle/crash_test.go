@@ -32,6 +32,7 @@ var repeated = map[string]int{"evidence.append.before": 14, "evidence.append.wri
 // elsewhere are points that no life of a task passes on this road.
 var elsewhere = map[string]bool{
 	"inventory.migrate.before": true, "inventory.migrate.after": true, // internal/inventory kills there
+	"source.branchstored": true, "source.branched": true, "source.exportmade": true, "source.exporting": true, "source.exported": true, // internal/source kills there
 	"close.stuck": true, "open.abandoned": true, "reap.locked": true, "reap.adopted": true, "reap.noted": true, "close.kept": true, // below
 	// TestResumeKilled
 	"hold.taken": true, "hold.settled": true, "hold.recorded": true, "keep.noted": true,
