@@ -166,22 +166,18 @@ func addressLines(b []byte) map[string]bool {
 		if s == "" || s[0] == '#' {
 			continue
 		}
-		bare, hashes, _ := strings.Cut(s, "--hash")
-		if strings.HasPrefix(s, "-") || strings.Contains(bare, "://") || strings.ContainsAny(bare, `@/\`) || strings.Contains(bare, "file:") || strings.Contains(hashes, " --") && !onlyHashes(hashes) {
+		// A hash makes an address no other one.
+		var words []string
+		for _, w := range strings.Fields(s) {
+			if !strings.HasPrefix(w, "--hash=") {
+				words = append(words, w)
+			}
+		}
+		if s = strings.Join(words, " "); strings.Contains(s, "--") || strings.HasPrefix(s, "-") || strings.ContainsAny(s, `@/\`) || strings.Contains(s, "file:") {
 			out[s] = true
 		}
 	}
 	return out
-}
-
-// onlyHashes reports whether the options behind a requirement are all hashes.
-func onlyHashes(s string) bool {
-	for _, f := range strings.Fields(s) {
-		if strings.HasPrefix(f, "--") && !strings.HasPrefix(f, "--hash") {
-			return false
-		}
-	}
-	return true
 }
 
 // lookLock compares the hosts that a lock file names, and how many packages run
