@@ -37,7 +37,20 @@ type Mount struct {
 	// Hide lists paths below Target, relative, that are covered by an empty
 	// read-only file or folder: credentials, configuration, sockets.
 	Hide []string
+	// Cover lists paths that are covered in the same way and must be there: a
+	// boundary in which one cannot be covered is not made.
+	Cover []string
 }
+
+// File is a generated file that appears inside, read-only, below BinDir.
+type File struct {
+	Target string // absolute path inside
+	Mode   uint32
+	Text   string
+}
+
+// BinDir is the one folder inside for programs that a boundary brings along.
+const BinDir = "/run/boundary/bin"
 
 // Spec says what to make. It is complete: a backend looks nothing up in the
 // environment of the process.
@@ -54,6 +67,8 @@ type Spec struct {
 	Tools   []Mount // toolchains found on PATH
 	Rootfs  string  // a folder to use as read-only root instead of host system folders
 	Home    string  // path inside; a tmpfs
+
+	Files []File // generated, below BinDir
 
 	Env []string // K=V, complete
 	// Git is who commits made inside belong to where a repository says nothing;

@@ -122,7 +122,7 @@ func closedReport(t inventory.Task) *task.CloseReport {
 // closePreview says what a close would find and rescue.
 func (m *Manager) closePreview(ctx context.Context, t inventory.Task, o door.CloseOptions) (*task.CloseReport, error) {
 	rep := &task.CloseReport{Schema: closeSchema, ID: t.ID(), DryRun: true, State: t.View.State, Discarded: o.Discard, Retention: t.View.Retention, Rescued: t.View.Results}
-	ws := source.Workspace{Task: t.ID(), Dir: m.taskDir(t.ID())}
+	ws := m.workspace(&t, nil)
 	if !t.View.Ran || !exists(filepath.Join(ws.Dir, "source")) {
 		return rep, nil
 	}

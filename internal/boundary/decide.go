@@ -156,6 +156,7 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 	if s.Limits.Timeout == 0 {
 		s.Limits.Timeout = defaultTimeout
 	}
+	shape(&s, d.repo.Ref, id)
 	for i, o := range d.repo.Objects {
 		s.Objects = append(s.Objects, backend.Mount{Source: o, Target: fmt.Sprintf("%s/%d", backend.ObjectsDir, i)})
 	}
@@ -292,7 +293,10 @@ func hostLevels(ref task.SourceRef, grants []task.Grant) map[task.Axis]vouched {
 		task.CRD: {4, "no credential enters; the environment is an allow-list"},
 		task.SRC: {3, "self-contained private clone; results return only as verified bundle"},
 	}
-	if ref.Shared {
+	switch {
+	case ref.Strategy == task.StrategyWorktree:
+		out[task.SRC] = vouched{2, "linked worktree; its git metadata is masked, git runs on the host"}
+	case ref.Shared:
 		out[task.SRC] = vouched{2, "private clone with its own .git; every object of the repository is readable"}
 	}
 	for _, g := range grants {

@@ -116,7 +116,8 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	l.secrets = d.secrets
 	l.checkout = d.repo.Ref.Repo
 	l.spec.Token = l.token
-	l.ws = source.Workspace{Task: id, Dir: l.dir, Token: l.token}
+	l.ws = m.workspaceOf(id, d.repo.Ref)
+	l.ws.Token = l.token
 	sup, err := m.supervisor(l.dir)
 	if err != nil {
 		return nil, err
@@ -161,6 +162,7 @@ func (m *Manager) resources(d *decided, l *live) []inventory.Resource {
 	if mayPin(d.repo) {
 		rs = append(rs, inventory.Resource{Resource: task.Resource{Kind: kindPins, Name: pinsName(l.id), Token: l.token}, Provider: "source", Durable: true})
 	}
+	rs = append(rs, strategyResources(d.repo.Ref, l)...)
 	return append(rs, backendResources(d.driver, l.spec)...)
 }
 
@@ -295,7 +297,7 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 		return err
 	}
 	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
-		if err := tx.SetResources(l.id, present(l, mayPin(d.repo), st.inst.Resources())); err != nil {
+		if err := tx.SetResources(l.id, present(l, d.repo.Ref, mayPin(d.repo), st.inst.Resources())); err != nil {
 			return err
 		}
 		return tx.SetState(l.id, task.Probing, func(v *task.View) { v.Source = prep.Ref })
@@ -325,11 +327,12 @@ func weaker(d *decided) []string {
 }
 
 // present lists what build made.
-func present(l *live, pinned bool, made []backend.Resource) []inventory.ResourceChange {
+func present(l *live, ref task.SourceRef, pinned bool, made []backend.Resource) []inventory.ResourceChange {
 	cs := []inventory.ResourceChange{{Kind: kindFiles, Name: string(l.id), State: task.Present, External: l.dir}}
 	if pinned {
 		cs = append(cs, inventory.ResourceChange{Kind: kindPins, Name: pinsName(l.id), State: task.Present})
 	}
+	cs = append(cs, strategyChanges(ref, l.id, task.Present)...)
 	for _, r := range made {
 		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: task.Present, External: r.External})
 	}

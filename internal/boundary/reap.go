@@ -165,7 +165,7 @@ func (m *Manager) seize(ctx context.Context, id task.ID, s seizing) (*live, inve
 	}
 	l := &live{id: id, dir: m.taskDir(id)}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	l.ws = source.Workspace{Task: id, Dir: l.dir}
+	l.ws = m.workspace(&t, nil)
 	if err := sys.PrivateDir(l.dir); err != nil {
 		return nil, t, task.Errorf(task.CodeStateStore, "reap", "the folder of task %s cannot be used: %w", id, err)
 	}

@@ -132,6 +132,9 @@ func (m *Manager) bringFiles(ctx context.Context, l *live) ([]task.ResultRef, er
 
 // bringCommits publishes what the task's refs lead to.
 func (m *Manager) bringCommits(ctx context.Context, l *live, t inventory.Task) ([]task.ResultRef, error) {
+	if t.View.Source.Strategy == task.StrategyWorktree {
+		return source.HostCommits(ctx, l.ws)
+	}
 	needs, err := source.NeedsBundle(ctx, l.ws)
 	if err != nil || !needs {
 		return nil, err
@@ -305,7 +308,8 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 	rep.Rescued = merge(withoutFiles(rep.Rescued), m.keptFiles(l))
 	left = exists(filepath.Join(l.dir, "kept"))
 	if !left {
-		if err := m.mark(ctx, l.id, append(l.observed, inventory.ResourceChange{Kind: kindFiles, Name: string(l.id), State: task.Removing},
+		cs := append(l.observed, strategyChanges(t.View.Source, l.id, task.Removing)...)
+		if err := m.mark(ctx, l.id, append(cs, inventory.ResourceChange{Kind: kindFiles, Name: string(l.id), State: task.Removing},
 			inventory.ResourceChange{Kind: kindPins, Name: pinsName(l.id), State: task.Removing})); err != nil {
 			return false, err
 		}
@@ -332,6 +336,9 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 		}
 	}
 	if err := sys.Fault("close.files"); err != nil {
+		return false, err
+	}
+	if err := m.unlink(ctx, l, t, rep); err != nil {
 		return false, err
 	}
 	if t.View.Source.CommonDir != "" {

@@ -13,9 +13,16 @@ import (
 
 // workspace names the folders of a task that is in the inventory.
 func (m *Manager) workspace(t *inventory.Task, progress func(string)) source.Workspace {
-	ws := source.Workspace{Task: t.ID(), Dir: m.taskDir(t.ID()), Progress: progress}
-	if t.View.Source.Strategy == task.StrategyCheckout {
-		ws.Files = t.View.Source.Repo
+	ws := m.workspaceOf(t.ID(), t.View.Source)
+	ws.Progress = progress
+	return ws
+}
+
+// workspaceOf names the folders of a task that works on ref.
+func (m *Manager) workspaceOf(id task.ID, ref task.SourceRef) source.Workspace {
+	ws := source.Workspace{Task: id, Dir: m.taskDir(id)}
+	if ref.Strategy == task.StrategyCheckout {
+		ws.Files = ref.Repo
 	}
 	return ws
 }

@@ -254,7 +254,7 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 		return err
 	}
 	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
-		if err := tx.SetResources(l.id, present(l, false, st.inst.Resources())); err != nil {
+		if err := tx.SetResources(l.id, present(l, task.SourceRef{}, false, st.inst.Resources())); err != nil {
 			return err
 		}
 		return tx.SetState(l.id, task.Probing, nil)

@@ -7,6 +7,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -28,6 +29,9 @@ func (m *Manager) Show(ctx context.Context, ref string) (*task.View, error) {
 	t, err := m.cfg.DB.Find(ctx, ref)
 	if err != nil {
 		return nil, err
+	}
+	if t.View.Ran && t.View.Source.Folder != "" {
+		t.View.Source.Notes = append(t.View.Source.Notes, source.State(m.workspace(&t, nil), t.View.Source)...)
 	}
 	return &t.View, nil
 }

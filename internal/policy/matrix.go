@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -42,6 +43,40 @@ func Rows() []Row { return append([]Row(nil), matrix...) }
 // DefaultRows are the rows that a task of this release triggers: a command
 // given to it can be anything, which is row R3.
 func DefaultRows() []string { return []string{RowBase, Row3} }
+
+// ShortWork is the longest that work in the user's own checkout may take to
+// count as short.
+const ShortWork = time.Hour
+
+// Direct is how a task works that gets the user's own checkout.
+type Direct struct {
+	Trusted    bool          // a person said that they know the code
+	Unattended bool          // nobody is there to answer
+	Timeout    time.Duration // after which the task is ended
+	Holder     string        // who else uses the checkout, for a person; empty: nobody
+}
+
+// DirectRows are the rows of such work: the base row alone when it is trusted,
+// supervised, short and the only one there, else those of every task. ways says
+// what would make it so.
+func DirectRows(d Direct) (rows, ways []string) {
+	if !d.Trusted {
+		ways = append(ways, "add --trust, if you know this repository's code and stay with the task")
+	}
+	if d.Unattended {
+		ways = append(ways, "leave --unattended out, and stay with the task")
+	}
+	if d.Timeout <= 0 || d.Timeout > ShortWork {
+		ways = append(ways, "use --timeout "+ShortWork.String()+" or less")
+	}
+	if d.Holder != "" {
+		ways = append(ways, "end what uses the checkout: "+d.Holder)
+	}
+	if len(ways) > 0 {
+		return DefaultRows(), ways
+	}
+	return []string{RowBase}, nil
+}
 
 // deferred are axes whose mechanisms do not exist in this version. Rows ask
 // nothing on them; a person who asks explicitly gets the honest answer that

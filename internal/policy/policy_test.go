@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -383,4 +384,27 @@ func FuzzDecide(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestDirectRows: work in the checkout itself counts as R1 only when all of its
+// conditions hold.
+func TestDirectRows(t *testing.T) {
+	good := Direct{Trusted: true, Timeout: ShortWork}
+	if rows, ways := DirectRows(good); len(rows) != 1 || rows[0] != RowBase || len(ways) != 0 {
+		t.Errorf("%v, %v", rows, ways)
+	}
+	for name, bad := range map[string]func(*Direct){
+		"zero":       func(d *Direct) { *d = Direct{} },
+		"untrusted":  func(d *Direct) { d.Trusted = false },
+		"unattended": func(d *Direct) { d.Unattended = true },
+		"endless":    func(d *Direct) { d.Timeout = 0 },
+		"long":       func(d *Direct) { d.Timeout = ShortWork + 1 },
+		"not alone":  func(d *Direct) { d.Holder = "task t" },
+	} {
+		d := good
+		bad(&d)
+		if rows, ways := DirectRows(d); !slices.Contains(rows, Row3) || len(ways) == 0 {
+			t.Errorf("%s: %v, %v", name, rows, ways)
+		}
+	}
 }

@@ -38,6 +38,9 @@ func shared(in *Input, a task.Axis, have int) []string {
 		return []string{}
 	}
 	text := l[min(have, len(l)-1)]
+	if a == task.SRC && have == 2 && in.Source.Strategy == task.StrategyWorktree {
+		text = "the files of the worktree: your editor and git read them while the task writes them"
+	}
 	if text == "" {
 		return []string{}
 	}
@@ -72,7 +75,7 @@ var wayOut = map[task.Axis][]struct {
 	upTo int // serves needs up to this level
 	text string
 }{
-	task.SRC: {{2, "use the source strategy clone, which is the default"}, {3, "add --history base: the task gets a copy of its own with only what its base reaches"}},
+	task.SRC: {{2, "use --source clone, which is the default, or --source worktree"}, {3, "add --history base (--source clone): the task gets a copy of its own with only what its base reaches"}},
 	task.PRC: {{2, "let user namespaces be made: caisson doctor names the setting that forbids them"}, {3, "run caisson as an ordinary user, or keep the state directory on a file system with id-mapped mounts"}},
 	task.FS:  {{2, "let user and mount namespaces be made: caisson doctor names the setting that forbids them"}, {3, "add --rootfs DIR: a prepared folder becomes the root, read-only, instead of this machine's system folders"}},
 	task.NET: {{4, "let network namespaces be made: caisson doctor names the setting that forbids them"}},

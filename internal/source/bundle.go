@@ -23,6 +23,9 @@ func NeedsBundle(ctx context.Context, ws Workspace) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if s.Strategy == task.StrategyWorktree {
+		return false, nil // see HostCommits
+	}
 	c, err := ws.changedRefs(ctx, s)
 	if err != nil {
 		return false, err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/sys"
@@ -60,8 +61,33 @@ func prepareClone(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepa
 	if err := p.repository(); err != nil {
 		return nil, err
 	}
-	// The check for a concurrent `git gc` and the checkout read the same
-	// objects; neither waits for the other.
+	if err := p.files(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.finish(); err != nil {
+		return nil, err
+	}
+	return p.prepared(), nil
+}
+
+// prepared says what was made.
+func (p *preparation) prepared() *Prepared {
+	r := p.r
+	out := &Prepared{Ref: r.Ref, Source: p.ws.source(), Shadow: p.ws.shadow()}
+	out.Ref.Shared = p.shared
+	out.Ref.Notes = append(append([]string(nil), r.Ref.Notes...), p.notes...)
+	if p.shared {
+		out.Objects = r.Objects
+	}
+	if p.pinned {
+		out.Pins = len(r.Tips)
+	}
+	return out
+}
+
+// files checks the base out. The check for a concurrent `git gc` and the
+// checkout read the same objects; neither waits for the other.
+func (p *preparation) files(ctx context.Context) error {
 	var wg sync.WaitGroup
 	var checkErr error
 	cctx, cancel := context.WithCancelCause(ctx)
@@ -80,26 +106,11 @@ func prepareClone(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepa
 	wg.Wait()
 	switch {
 	case err != nil && (checkErr == nil || task.CodeOf(checkErr) == task.CodeCanceled):
-		return nil, err // the check was only stopped because of it
+		return err // the check was only stopped because of it
 	case checkErr != nil:
-		return nil, checkErr
+		return checkErr
 	}
-	if err := sys.Fault("source.checkedout"); err != nil {
-		return nil, err
-	}
-	if err := p.finish(); err != nil {
-		return nil, err
-	}
-	out := &Prepared{Ref: r.Ref, Source: ws.source(), Shadow: ws.shadow()}
-	out.Ref.Shared = p.shared
-	out.Ref.Notes = append(append([]string(nil), r.Ref.Notes...), p.notes...)
-	if p.shared {
-		out.Objects = r.Objects
-	}
-	if p.pinned {
-		out.Pins = len(r.Tips)
-	}
-	return out, nil
+	return sys.Fault("source.checkedout")
 }
 
 type preparation struct {
@@ -134,9 +145,14 @@ func (p *preparation) folders() error {
 	if err := os.Chmod(p.ws.source(), 0o755); err != nil { //nolint:gosec // the folder above is private
 		return p.fail("the task's source cannot be made", err)
 	}
-	for _, d := range []string{"objects/info", "objects/pack", "refs/heads", "refs/tags", "info"} {
-		for _, top := range []string{p.ws.source() + "/.git", p.ws.shadow()} {
-			if err := os.MkdirAll(filepath.Join(top, d), 0o755); err != nil { //nolint:gosec // see above
+	return p.frames(p.ws.source()+"/.git", p.ws.shadow())
+}
+
+// frames makes the folders that git directories consist of.
+func (p *preparation) frames(tops ...string) error {
+	for _, top := range tops {
+		for _, d := range []string{"objects/info", "objects/pack", "refs/heads", "refs/tags", "info"} {
+			if err := os.MkdirAll(filepath.Join(top, d), 0o755); err != nil { //nolint:gosec // below the private task folder
 				return p.fail("the task's repository cannot be made", err)
 			}
 		}
@@ -404,17 +420,26 @@ func (p *preparation) checkout(ctx context.Context) error {
 		return nil
 	}
 	p.ws.say("checking files out")
-	_, err := p.r.git.Run(ctx, git.Cmd{
+	cmd := git.Cmd{
 		GitDir: p.ws.source() + "/.git", WorkTree: p.ws.source(), Progress: p.ws.Progress,
 		Env:    []string{"GIT_OBJECT_DIRECTORY=" + p.ws.shadow() + "/objects"},
 		Config: []string{"index.version=2", "checkout.workers=0"},
 		Args:   []string{"read-tree", "--reset", "-u", "-v", p.r.Ref.Base},
-	})
+	}
+	if p.r.Ref.Strategy != task.StrategyClone {
+		// The files have no git directory of their own.
+		cmd.GitDir, cmd.Env = p.ws.shadow(), []string{"GIT_INDEX_FILE=" + p.ws.shadow() + "/" + baseIndex}
+		cmd.Config = append(cmd.Config, "core.bare=false")
+	}
+	_, err := p.r.git.Run(ctx, cmd)
 	return p.fail("the base cannot be checked out", err)
 }
 
 // finish records the stat cache and everything later calls need.
 func (p *preparation) finish() error {
+	if p.r.Ref.Strategy != task.StrategyClone {
+		return p.record()
+	}
 	var raw []byte
 	var entries []indexEntry
 	var err error
@@ -443,10 +468,40 @@ func (p *preparation) finish() error {
 	if err != nil {
 		return p.fail("the time cannot be read", err)
 	}
+	return p.save(mark.ModTime())
+}
+
+// record is finish for files without a git directory of their own: the shadow
+// repository has the only index.
+func (p *preparation) record() error {
+	path := p.ws.shadow() + "/" + baseIndex
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return p.fail("the index cannot be read", err)
+	}
+	entries, err := parseIndex(raw, p.r.format)
+	if err != nil {
+		return err
+	}
+	p.look(entries)
+	// Written anew after the last file: its time is that of the file system's
+	// own clock, and later than theirs.
+	if err := writeFile(path, raw, 0o600); err != nil {
+		return p.fail("the index cannot be written", err)
+	}
+	mark, err := os.Stat(path)
+	if err != nil {
+		return p.fail("the time cannot be read", err)
+	}
+	return p.save(mark.ModTime())
+}
+
+// save writes the state. Entries changed at mark or later count as changed.
+func (p *preparation) save(mark time.Time) error {
 	s := state{
 		Version: 1, Task: p.ws.Task, Repo: p.r.Ref.Repo, CommonDir: p.r.Ref.CommonDir, Format: p.r.format,
 		Strategy: p.r.Ref.Strategy, Base: p.r.Ref.Base, Branch: p.r.Ref.Branch, History: p.r.Ref.History, Pinned: p.pinned, Tips: p.r.Tips, Refs: p.r.Refs,
-		Head: p.head, Identity: p.r.Identity, CutoffS: mark.ModTime().Unix(), CutoffN: uint32(mark.ModTime().Nanosecond()), //nolint:gosec // below 1e9
+		Head: p.head, Identity: p.r.Identity, CutoffS: mark.Unix(), CutoffN: uint32(mark.Nanosecond()), //nolint:gosec // below 1e9
 	}
 	b, err := json.Marshal(&s)
 	if err != nil {

@@ -32,6 +32,13 @@ func (c *refChanges) any() bool { return len(c.changed)+len(c.extra) > 0 || c.un
 
 // changedRefs compares the task's refs with what Prepare wrote.
 func (ws Workspace) changedRefs(ctx context.Context, s *state) (*refChanges, error) {
+	switch s.Strategy {
+	case "", task.StrategyClone:
+	case task.StrategyWorktree:
+		return ws.hostRefs(ctx, s)
+	default:
+		return &refChanges{}, nil // there is no repository, or it is the user's own
+	}
 	root, err := tree.OpenRoot(ws.source())
 	if err != nil {
 		return nil, task.Errorf(task.CodeSource, "source.refs", "the task's files cannot be opened: %v", err)

@@ -83,8 +83,10 @@ func (ws Workspace) scan(ctx context.Context, s *state, st *stage) (*found, erro
 	if err := sc.asker.close(); err != nil {
 		return nil, err
 	}
-	if err := sc.stores(ctx); err != nil {
-		return nil, scanError(err)
+	if s.Strategy == "" || s.Strategy == task.StrategyClone {
+		if err := sc.stores(ctx); err != nil {
+			return nil, scanError(err)
+		}
 	}
 	for i := range entries {
 		if p := entries[i].path; !sc.seen[p] {
@@ -153,8 +155,8 @@ func (ws Workspace) baseEntries(s *state) ([]indexEntry, error) {
 func (sc *scanner) folder(dir string, entries []*tree.Entry) error {
 	var ask []*tree.Entry
 	for _, e := range entries {
-		if dir == "" && e.Name == ".git" {
-			continue // the task's own repository, never looked into here
+		if dir == "" && e.Name == ".git" && sc.ownGit(e) {
+			continue // never looked into here
 		}
 		if reserved(e) || len(e.Path) > maxPath {
 			if e.Name == ".git" {
@@ -262,6 +264,21 @@ func (sc *scanner) ignoreFiles(dir string) error {
 			d = ""
 		}
 	}
+}
+
+// ownGit reports whether the .git at the top is the one that belongs there. A
+// worktree has a pointer; what took its place on the host is not the task's
+// repository, and is kept like any other repository inside the tree.
+func (sc *scanner) ownGit(e *tree.Entry) bool {
+	if sc.s.Strategy != task.StrategyWorktree {
+		return true
+	}
+	if e.Info.Kind == tree.Dir {
+		names, err := e.Names()
+		return err == nil && len(names) == 0 // a mount point
+	}
+	b, err := sc.root.ReadFile(e.Path, 64<<10)
+	return err == nil && strings.HasPrefix(string(b), "gitdir: ")
 }
 
 // take copies one entry into the staging folder.

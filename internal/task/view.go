@@ -165,6 +165,7 @@ type CloseReport struct {
 	Discarded bool        `json:"discarded"`
 	Retention *Retention  `json:"retention,omitempty"`
 	Stuck     []Resource  `json:"stuck,omitempty"`
+	Notes     []string    `json:"notes,omitempty"` // what stays, or changed, and why a person should know
 }
 
 // ReapReport is what `reap` did or would do.

@@ -230,6 +230,11 @@ func checkSpec(s backend.Spec) error {
 	if os.Geteuid() != 0 && s.Identity.UID != os.Getuid() {
 		return bad("files cannot belong to uid %d: caisson runs as %d", s.Identity.UID, os.Getuid())
 	}
+	for _, f := range s.Files {
+		if _, in := below(f.Target, backend.BinDir); !in || filepath.Clean(f.Target) != f.Target {
+			return bad("the generated file %q does not lie below %s", f.Target, backend.BinDir)
+		}
+	}
 	for _, p := range []string{s.Home, s.Source.Target} {
 		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
 			return bad("%q is not a clean absolute path", p)

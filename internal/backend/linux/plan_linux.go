@@ -292,6 +292,12 @@ func (pl *planner) userMounts() error {
 		for _, h := range m.Hide {
 			pl.add(stage.Step{Op: "mask", Target: filepath.Join(m.Target, h), Flags: []string{"optional"}})
 		}
+		for _, c := range m.Cover {
+			pl.add(stage.Step{Op: "mask", Target: filepath.Join(m.Target, c)})
+		}
+	}
+	for _, f := range pl.spec.Files {
+		pl.add(stage.Step{Op: "file", Target: f.Target, Mode: f.Mode, Data: f.Text})
 	}
 	return nil
 }

@@ -218,6 +218,11 @@ func (a *app) sessionEnd(cmd *cobra.Command, s *session, e door.Engine, out task
 				a.ui.errorLines(err)
 			}
 		}
+		if ended != nil {
+			for _, n := range ended.Notes {
+				a.ui.note("%s", clean(n))
+			}
+		}
 		if cmd.Name() == "run" {
 			a.noteKept(cmd, e, s.task())
 		}

@@ -304,15 +304,28 @@ func (t *text) source(s task.SourceRef) {
 	switch {
 	case s.Branch != "":
 		t.field("branch", s.Branch)
+	case s.Strategy == task.StrategyWorktree && s.Folder == "":
+		// A plan, or over: its branch has the task's name.
 	case s.Base != "":
 		t.field("branch", "detached")
 	}
-	if s.Strategy != "" {
+	switch s.Strategy {
+	case "":
+	case task.StrategyClone:
 		shared := "self-contained"
 		if s.Shared {
 			shared = "objects shared read-only"
 		}
 		t.field("source", fmt.Sprintf("%s, history %s, %s, at %s", s.Strategy, s.History, shared, s.Target))
+	case task.StrategyWorktree:
+		t.field("source", fmt.Sprintf("%s, git masked inside, at %s", s.Strategy, s.Target))
+	case task.StrategyCheckout:
+		t.field("source", fmt.Sprintf("%s, your own files, at %s", s.Strategy, s.Target))
+	default:
+		t.field("source", fmt.Sprintf("%s, at %s", s.Strategy, s.Target))
+	}
+	if s.Folder != "" {
+		t.field("files", s.Folder)
 	}
 	for _, n := range s.Notes {
 		t.field("", n)

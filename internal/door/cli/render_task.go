@@ -188,6 +188,9 @@ func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
 			t.printf("  take what you need; `caisson close --discard %s` removes them now, results in refs stay\n", r.ID)
 		}
 	}
+	for _, n := range r.Notes {
+		t.printf("  note: %s\n", clean(n))
+	}
 	if len(r.Stuck) > 0 {
 		t.head("stuck: still ours, retried by the next command and by `caisson reap`")
 		t.resources(r.Stuck)
