@@ -54,6 +54,7 @@ type Repo struct {
 	attrs    []byte
 	settings [][2]string // carried into the task's configuration
 	objects  string      // the user's object store
+	archive  string      // of the copy strategy: the form of the archive; empty: a folder
 }
 
 // knownExtensions are the repository format extensions that do not change what

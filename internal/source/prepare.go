@@ -22,6 +22,7 @@ var _ = sys.RegisterFaults("source.framed", "source.pinned", "source.checkedout"
 type Inside struct {
 	ObjectsDir string // where Repo.Objects[i] appears, as ObjectsDir/i
 	UID, GID   int    // the owner of the files as seen inside
+	Disk       int64  // bytes that the task may have on disk; 0: no limit
 }
 
 // Prepared is what Prepare made.

@@ -58,10 +58,14 @@ func Look(ctx context.Context, ws Workspace) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	g, err := findGit(ctx)
+	if err != nil {
+		return nil, err
+	}
 	r := &Result{
 		Task: ws.Task, From: FromFiles, Base: v.s.Base, Start: v.s.baseTree(), Tree: v.tree, Changes: v.changes,
 		Unfit: append(append([]string(nil), v.found.special...), v.found.nested...),
-		g:     v.g, dir: ws.shadow(), format: v.s.Format,
+		g:     g, dir: ws.shadow(), format: v.s.Format,
 		ws: ws, s: v.s, head: head, headErr: headErr, ignored: v.found.ignored,
 	}
 	// Names, not expressions: what is agreed to is bound to them.

@@ -71,11 +71,7 @@ func (ws Workspace) scan(ctx context.Context, s *state, st *stage) (*found, erro
 			sc.dirs[d] = true
 		}
 	}
-	g, err := findGit(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sc.asker = &ignoreAsker{ctx: ctx, g: g, ws: ws, work: st.path}
+	sc.asker = &ignoreAsker{ctx: ctx, ws: ws, work: st.path}
 	defer sc.asker.close()
 	if err := root.Walk(ctx, sc.folder); err != nil {
 		return nil, scanError(err)
@@ -142,7 +138,7 @@ func scanError(err error) error {
 // baseEntries reads the index of the checkout.
 func (ws Workspace) baseEntries(s *state) ([]indexEntry, error) {
 	b, err := os.ReadFile(ws.shadow() + "/" + baseIndex)
-	if errors.Is(err, os.ErrNotExist) && s.Base == "" {
+	if errors.Is(err, os.ErrNotExist) && !s.hasFiles() {
 		return nil, nil
 	}
 	if err != nil {
@@ -199,6 +195,9 @@ func (sc *scanner) folder(dir string, entries []*tree.Entry) error {
 	if len(ask) == 0 {
 		return nil
 	}
+	if sc.s.Strategy == task.StrategyCopy {
+		return sc.sort(ask, make([]bool, len(ask))) // no rule of git's applies
+	}
 	return sc.untracked(dir, entries, ask)
 }
 
@@ -223,6 +222,11 @@ func (sc *scanner) untracked(dir string, entries, ask []*tree.Entry) error {
 	if err != nil {
 		return err
 	}
+	return sc.sort(ask, ignored)
+}
+
+// sort takes what is not in the base as ignored or not.
+func (sc *scanner) sort(ask []*tree.Entry, ignored []bool) error {
 	for i, e := range ask {
 		switch {
 		case ignored[i]:
@@ -345,7 +349,6 @@ func is8dot3(name string, forms ...string) bool {
 // so that ignored folders are never walked.
 type ignoreAsker struct {
 	ctx    context.Context
-	g      *git.Git
 	ws     Workspace
 	work   string
 	c      *conversation
@@ -362,11 +365,15 @@ var errAskTime = errors.New("matching took too long")
 // ask reports for each path whether it is ignored.
 func (a *ignoreAsker) ask(paths []string) ([]bool, error) {
 	if a.c == nil {
+		g, err := findGit(a.ctx)
+		if err != nil {
+			return nil, err
+		}
 		cmd := a.ws.shadowCmd("check-ignore", "-z", "--stdin", "--verbose", "--non-matching", "--no-index")
 		cmd.WorkTree = a.work
 		cmd.Config = []string{"core.bare=false"}
 		ctx, cancel := context.WithCancelCause(a.ctx)
-		c, err := converse(ctx, a.g, cmd)
+		c, err := converse(ctx, g, cmd)
 		if err != nil {
 			cancel(nil)
 			return nil, err

@@ -133,16 +133,18 @@ func (st *stage) link(p, target string) error {
 }
 
 // treeOf makes the tree that the task's files are now and returns its name.
-func (ws Workspace) treeOf(ctx context.Context, g *git.Git, s *state, st *stage, f *found) (string, error) {
+func (ws Workspace) treeOf(ctx context.Context, s *state, st *stage, f *found) (string, error) {
 	if len(f.changed)+len(f.deleted)+len(f.untracked) == 0 {
 		return "", nil // the base's own
 	}
+	g, err := findGit(ctx)
+	if err != nil {
+		return "", err
+	}
 	index := st.path + ".index"
 	defer os.Remove(index)
-	if s.Base != "" {
-		if err := copyFile(ws.shadow()+"/"+baseIndex, index, 0o600); err != nil {
-			return "", st.fail("the index", err)
-		}
+	if err := copyFile(ws.shadow()+"/"+baseIndex, index, 0o600); err != nil && (s.hasFiles() || !errors.Is(err, fs.ErrNotExist)) {
+		return "", st.fail("the index", err)
 	}
 	dir := ws.shadow()
 	run := func(stdin string, args ...string) ([]byte, error) {
@@ -199,7 +201,7 @@ func (ws Workspace) rawGitDir(st *stage) (string, error) {
 			return "", err
 		}
 	}
-	return dir, os.WriteFile(dir+"/info/attributes", []byte("* -text -eol -ident -working-tree-encoding -filter\n"), 0o600)
+	return dir, os.WriteFile(dir+"/info/attributes", []byte(rawAttributes), 0o600)
 }
 
 func joinZ(paths []string) string {

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/source/tree"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -74,6 +76,11 @@ func (s *state) baseTree() string {
 	return s.Base + "^{tree}"
 }
 
+// hasFiles reports whether there is a record of files that the task began with.
+func (s *state) hasFiles() bool {
+	return s.Base != "" || s.StartTree != "" && s.StartTree != s.emptyTree()
+}
+
 // startCommit is the parent of what is made of the task's files; empty: none.
 func (s *state) startCommit() string {
 	if s.Start != "" {
@@ -86,6 +93,33 @@ func (s *state) startCommit() string {
 func (ws Workspace) shadowCmd(args ...string) git.Cmd {
 	return git.Cmd{GitDir: ws.shadow(), Args: args}
 }
+
+// cutOff takes the moment after which everything is the task's from the clock
+// of the file system that holds the files. It comes after last, the newest of
+// what was put there: that clock moves in steps of some milliseconds.
+func (ws Workspace) cutOff(s *state, last tree.Info) error {
+	path := filepath.Join(ws.shadow(), "clock")
+	defer os.Remove(path)
+	for try := 0; ; try++ {
+		if err := os.WriteFile(path, []byte{byte(try)}, 0o600); err != nil {
+			return err
+		}
+		st, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		m := st.ModTime()
+		s.CutoffS, s.CutoffN = m.Unix(), uint32(m.Nanosecond()) //nolint:gosec // below 1e9
+		if s.CutoffS > last.CtimeS || s.CutoffS == last.CtimeS && s.CutoffN > last.CtimeN || try == maxTicks {
+			return nil // else the newest files are looked at once more
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// maxTicks bounds the wait for the next step of a file system's clock, in
+// milliseconds.
+const maxTicks = 20
 
 // writeFile writes a new file, or replaces one, durably.
 func writeFile(path string, b []byte, mode os.FileMode) error {

@@ -28,12 +28,12 @@ const maxListed = 10_000
 // look scans a task's files and makes their tree; tree is the base's when
 // nothing changed.
 func (ws Workspace) look(ctx context.Context) (v view, err error) {
-	s, g, f, tree, err := ws.lookAt(ctx)
+	s, f, tree, err := ws.lookAt(ctx)
 	if err != nil {
 		return v, err
 	}
-	v = view{s: s, g: g, found: f, tree: tree}
-	if v.changes, err = ws.changes(ctx, g, s, tree, false); err != nil {
+	v = view{s: s, found: f, tree: tree}
+	if v.changes, err = ws.changes(ctx, s, tree, false); err != nil {
 		return v, err
 	}
 	// git leaves a path that it deems unfit out of an index without a word.
@@ -57,17 +57,15 @@ func (ws Workspace) look(ctx context.Context) (v view, err error) {
 // view is one look at a task's files.
 type view struct {
 	s       *state
-	g       *git.Git
 	found   *found
 	tree    string
 	changes []task.Change
 }
 
-func (ws Workspace) lookAt(ctx context.Context) (s *state, g *git.Git, f *found, tree string, err error) {
+// lookAt starts git only where something was changed or has to be matched with
+// ignore rules.
+func (ws Workspace) lookAt(ctx context.Context) (s *state, f *found, tree string, err error) {
 	if s, err = ws.loadState(); err != nil {
-		return
-	}
-	if g, err = findGit(ctx); err != nil {
 		return
 	}
 	st, err := ws.newStage()
@@ -78,7 +76,7 @@ func (ws Workspace) lookAt(ctx context.Context) (s *state, g *git.Git, f *found,
 	if f, err = ws.scan(ctx, s, st); err != nil {
 		return
 	}
-	tree, err = ws.treeOf(ctx, g, s, st, f)
+	tree, err = ws.treeOf(ctx, s, st, f)
 	if tree == "" {
 		tree = s.baseTree()
 	}
@@ -145,7 +143,11 @@ func MakeSnapshot(ctx context.Context, ws Workspace) (*Snapshot, error) {
 		return &Snapshot{}, nil
 	}
 	s := v.s
-	oid, err := commitTree(ctx, v.g, commitSpec{
+	g, err := findGit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	oid, err := commitTree(ctx, g, commitSpec{
 		dir: ws.shadow(), tree: v.tree, parent: s.startCommit(), message: "files of caisson task " + string(ws.Task) + "\n",
 		who: s.Identity, when: time.Now().Unix(),
 	})
@@ -158,16 +160,20 @@ func MakeSnapshot(ctx context.Context, ws Workspace) (*Snapshot, error) {
 // Changes returns the exact change set of the task's files against its base,
 // sorted by path, any file name. renames pairs deletions with additions.
 func Changes(ctx context.Context, ws Workspace, renames bool) ([]task.Change, error) {
-	s, g, _, tree, err := ws.lookAt(ctx)
+	s, _, tree, err := ws.lookAt(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return ws.changes(ctx, g, s, tree, renames)
+	return ws.changes(ctx, s, tree, renames)
 }
 
-func (ws Workspace) changes(ctx context.Context, g *git.Git, s *state, tree string, renames bool) ([]task.Change, error) {
+func (ws Workspace) changes(ctx context.Context, s *state, tree string, renames bool) ([]task.Change, error) {
 	if tree == s.baseTree() {
 		return nil, nil
+	}
+	g, err := findGit(ctx)
+	if err != nil {
+		return nil, err
 	}
 	args := []string{"diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-ext-diff", "--no-textconv"}
 	if renames {

@@ -19,6 +19,8 @@ type handle struct {
 	fd int
 	// restore is the mode to put back when it had to be made readable.
 	restore int
+	// keep says that the folder is the user's: no mode in it is changed.
+	keep bool
 }
 
 // Root is an open folder below which everything is untrusted.
@@ -43,6 +45,22 @@ func OpenRoot(path string) (*Root, error) {
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	return &Root{h: handle{fd: fd, restore: restore}, dev: st.Dev}, nil
+}
+
+// OpenUser opens a folder of the user's for reading. It is as careful as
+// OpenRoot, and never changes a mode to read what its mode forbids. The caller
+// closes it.
+func OpenUser(path string) (*Root, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return &Root{h: handle{fd: fd, restore: -1, keep: true}, dev: st.Dev}, nil
 }
 
 // OpenDir opens a folder below the root as a root of its own. The caller
@@ -118,6 +136,12 @@ func forceDir(dir int, name string, extra uint64) (fd, restore int, err error) {
 // openDir opens one folder below h. Its rights are put back by close.
 func (h *handle) openDir(name string) (*handle, error) {
 	fd, err := openat2(h.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if h.keep {
+		if err != nil {
+			return nil, err
+		}
+		return &handle{fd: fd, restore: -1, keep: true}, nil
+	}
 	if err == nil {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
@@ -144,7 +168,7 @@ func (h *handle) openDir(name string) (*handle, error) {
 // parent opens the folder that path is in and returns the last component.
 func (r *Root) parent(path string) (*handle, string, error) {
 	parts := strings.Split(path, "/")
-	h := &handle{fd: -1, restore: -1}
+	h := &handle{fd: -1, restore: -1, keep: r.h.keep}
 	fd, err := unix.FcntlInt(uintptr(r.h.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, "", err
@@ -234,7 +258,7 @@ func (h *handle) open(name string, dev uint64) (*os.File, Info, error) {
 	}
 	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	fd, err := unix.Open(procPath(p), flags, 0)
-	if errors.Is(err, unix.EACCES) && int(st.Uid) == unix.Geteuid() {
+	if errors.Is(err, unix.EACCES) && int(st.Uid) == unix.Geteuid() && !h.keep {
 		if err := unix.Chmod(procPath(p), st.Mode&0o7777|0o400); err != nil {
 			return nil, i, err
 		}

@@ -16,6 +16,9 @@ type Root struct{}
 // files in a machine or an engine.
 func OpenRoot(string) (*Root, error) { return nil, ErrUnsupported }
 
+// OpenUser reports ErrUnsupported.
+func OpenUser(string) (*Root, error) { return nil, ErrUnsupported }
+
 // OpenDir reports ErrUnsupported.
 func (r *Root) OpenDir(string) (*Root, error) { return nil, ErrUnsupported }
 
@@ -45,6 +48,18 @@ func (e *Entry) Readlink() (string, error) { return "", ErrUnsupported }
 
 // Names reports ErrUnsupported.
 func (e *Entry) Names() ([]string, error) { return nil, ErrUnsupported }
+
+// Leads reports ErrUnsupported.
+func (r *Root) Leads(string) (bool, error) { return false, ErrUnsupported }
+
+// Copy reports ErrUnsupported.
+func Copy(*os.File, *os.File, int64) (int64, error) { return 0, ErrUnsupported }
+
+// Look reports ErrUnsupported.
+func Look(*os.File) (Info, error) { return Info{}, ErrUnsupported }
+
+// Settle reports ErrUnsupported.
+func Settle(*os.File, uint32, Info) (Info, error) { return Info{}, ErrUnsupported }
 
 // Remove reports ErrUnsupported.
 func Remove(context.Context, string, string) error { return ErrUnsupported }
