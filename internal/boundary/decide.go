@@ -157,6 +157,9 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		s.Limits.Timeout = defaultTimeout
 	}
 	shape(&s, d.repo.Ref, id)
+	if err := m.checkCopied(s, d); err != nil {
+		return nil, err
+	}
 	for i, o := range d.repo.Objects {
 		s.Objects = append(s.Objects, backend.Mount{Source: o, Target: fmt.Sprintf("%s/%d", backend.ObjectsDir, i)})
 	}
@@ -294,6 +297,8 @@ func hostLevels(ref task.SourceRef, grants []task.Grant) map[task.Axis]vouched {
 		task.SRC: {3, "self-contained private clone; results return only as verified bundle"},
 	}
 	switch {
+	case ref.Strategy == task.StrategyCopy:
+		out[task.SRC] = vouched{3, "a copy of the files, without git; nothing leads back to where they came from"}
 	case ref.Strategy == task.StrategyWorktree:
 		out[task.SRC] = vouched{2, "linked worktree; its git metadata is masked, git runs on the host"}
 	case ref.Shared:

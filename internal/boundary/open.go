@@ -252,7 +252,7 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 	}
 	tell(progress, "preparing the source")
 	l.ws.Progress = progress
-	prep, err := source.Prepare(ctx, d.repo, l.ws, source.Inside{ObjectsDir: backend.ObjectsDir, UID: insideUID, GID: insideUID})
+	prep, err := source.Prepare(ctx, d.repo, l.ws, source.Inside{ObjectsDir: backend.ObjectsDir, UID: insideUID, GID: insideUID, Disk: l.spec.Limits.DiskBytes})
 	l.ws.Progress = nil
 	if err != nil {
 		return err

@@ -39,6 +39,9 @@ func (m *Manager) rescue(ctx context.Context, l *live, t inventory.Task, o endOp
 	w, err := source.Work(ctx, l.ws)
 	if err == nil {
 		rep.Work = *w
+		if r := wholeKept(t, w, o); r != nil {
+			return r, m.found(ctx, l, w)
+		}
 		err = m.bringOut(ctx, l, t, w, rep)
 	}
 	if err != nil {
@@ -83,11 +86,8 @@ func (m *Manager) bringOut(ctx context.Context, l *live, t inventory.Task, w *ta
 	if w.Empty() {
 		return nil
 	}
-	if l.log != nil {
-		if _, err := l.log.Append(ctx, evidence.WorkFound, self, map[string]any{"tracked": len(w.Tracked), "untracked": len(w.Untracked),
-			"ignored": len(w.Ignored), "commits": len(w.Commits), "special": len(w.Special), "truncated": w.Truncated}); err != nil {
-			return err
-		}
+	if err := m.found(ctx, l, w); err != nil {
+		return err
 	}
 	if err := sys.Fault("rescue.found"); err != nil {
 		return err
@@ -112,6 +112,16 @@ func (m *Manager) bringOut(ctx context.Context, l *live, t inventory.Task, w *ta
 		return err
 	}
 	return sys.Fault("rescue.recorded")
+}
+
+// found puts on record what a removal would lose.
+func (m *Manager) found(ctx context.Context, l *live, w *task.Work) error {
+	if l.log == nil {
+		return nil
+	}
+	_, err := l.log.Append(ctx, evidence.WorkFound, self, map[string]any{"tracked": len(w.Tracked), "untracked": len(w.Untracked),
+		"ignored": len(w.Ignored), "commits": len(w.Commits), "special": len(w.Special), "truncated": w.Truncated})
+	return err
 }
 
 // bringFiles publishes the task's files, committed or not.
@@ -294,8 +304,9 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 			return false, err
 		}
 	}
-	if o.expired && !o.discard {
-		// Files go when their time is over; commits never do.
+	if (o.expired || withoutRepository(t)) && !o.discard {
+		// Files go when their time is over; commits never do. Where no repository
+		// took them the bundle is all there is of them, so it stays at once.
 		if err := m.saveBundle(l); err != nil {
 			return false, err
 		}
@@ -405,13 +416,13 @@ func (m *Manager) keptFiles(l *live) []task.ResultRef {
 // saveBundle moves a bundle of rescued commits beside the evidence, where it
 // stays.
 func (m *Manager) saveBundle(l *live) error {
-	from := filepath.Join(l.dir, "kept", bundleName)
-	if !exists(from) {
-		return nil
+	kept := filepath.Join(l.dir, "kept")
+	if from := filepath.Join(kept, bundleName); exists(from) {
+		if err := sys.Rename(from, filepath.Join(l.dir, bundleName)); err != nil {
+			return task.Errorf(task.CodeStuck, "close", "the bundle of the task's commits cannot be kept: %w", err)
+		}
 	}
-	if err := sys.Rename(from, filepath.Join(l.dir, bundleName)); err != nil {
-		return task.Errorf(task.CodeStuck, "close", "the bundle of the task's commits cannot be kept: %w", err)
-	}
+	_ = os.Remove(kept) // when nothing else is in it
 	return nil
 }
 

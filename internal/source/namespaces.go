@@ -10,7 +10,7 @@ import (
 // sorted: the ids of the tasks that left something there, and whatever else
 // somebody put in their place. A repository that is gone has none.
 func Namespaces(ctx context.Context, commonDir string) ([]string, error) {
-	if !exists(filepath.Join(commonDir, "objects")) {
+	if commonDir == "" || !exists(filepath.Join(commonDir, "objects")) {
 		return nil, nil
 	}
 	g, err := findGit(ctx)

@@ -43,7 +43,7 @@ func PublishSnapshot(ctx context.Context, ws Workspace, snap *Snapshot) ([]task.
 
 // publish brings objects and refs from the shadow into the user's repository.
 func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []result) ([]task.ResultRef, error) {
-	if !s.Pinned && !canPublish(s) {
+	if s.CommonDir == "" || !s.Pinned && !canPublish(s) {
 		return ws.keepBundle(ctx, g, s, rs)
 	}
 	var want []string
@@ -270,8 +270,8 @@ func Unpin(ctx context.Context, commonDir string, id task.ID) error {
 	if _, ok := task.ParseID(string(id)); !ok {
 		return task.Errorf(task.CodeInternal, "source.unpin", "not a task id: %q", id)
 	}
-	if !exists(filepath.Join(commonDir, "objects")) {
-		return nil // the whole repository is gone
+	if commonDir == "" || !exists(filepath.Join(commonDir, "objects")) {
+		return nil // there is none, or the whole repository is gone
 	}
 	if err := dropKeeps(commonDir, id); err != nil {
 		return err

@@ -14,12 +14,13 @@ import (
 // unpacking puts the members of one archive into a task's folder.
 type unpacking struct {
 	*copier
-	name  string
-	kinds map[string]tree.Kind // of every path that was made
-	first map[string]string    // the path that took a name, letters of one case
-	oids  map[string]int       // of a file, its place in copier.entries
-	links []string
-	n     int
+	name    string
+	kinds   map[string]tree.Kind // of every path that was made
+	first   map[string]string    // the path that took a name, letters of one case
+	oids    map[string]int       // of a file, its place in copier.entries
+	links   []string
+	n       int
+	skipped bool // the last member was left out
 }
 
 // refuse says why an archive is not unpacked.
@@ -176,7 +177,8 @@ func (u *unpacking) member(m member, r io.Reader) error {
 	if err != nil || p == "" {
 		return err
 	}
-	if reserved || m.kind == tree.Special {
+	u.skipped = reserved || m.kind == tree.Special
+	if u.skipped {
 		// Even what is left out is read past, so it counts.
 		if err := u.take(p, m.size); err != nil {
 			return err

@@ -143,6 +143,13 @@ func MakeSnapshot(ctx context.Context, ws Workspace) (*Snapshot, error) {
 		return &Snapshot{}, nil
 	}
 	s := v.s
+	if s.Strategy == task.StrategyCopy {
+		oid, err := ws.savedChange(ctx, v)
+		if err != nil {
+			return nil, err
+		}
+		return &Snapshot{Changed: true, Commit: oid, Tree: v.tree, Files: len(v.changes)}, nil
+	}
 	g, err := findGit(ctx)
 	if err != nil {
 		return nil, err
