@@ -143,7 +143,11 @@ func (m *Manager) probeSpec(s *backend.Spec) probe.Spec {
 	}
 	for _, list := range [][]backend.Mount{s.Objects, s.RO, s.Tools} {
 		for _, mt := range list {
-			spec.ReadOnly = append(spec.ReadOnly, mt.Target)
+			// A folder on PATH that lies in the checkout is the task's own copy
+			// inside, like the rest of it: no backend mounts it.
+			if mt.Target != s.Source.Target && !strings.HasPrefix(mt.Target, s.Source.Target+"/") {
+				spec.ReadOnly = append(spec.ReadOnly, mt.Target)
+			}
 		}
 	}
 	for _, kv := range s.Env {

@@ -169,3 +169,15 @@ func TestSharedStore(t *testing.T) {
 		})
 	})
 }
+
+// TestPathInTheRepository has a folder of the checkout on the user's PATH, as
+// direnv and many projects do: inside it is the task's own, writable copy.
+func TestPathInTheRepository(t *testing.T) {
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		repo := id.Repo(t, map[string]string{"a.txt": "a\n"})
+		id.Write(t, repo+"/bin/tool", "#!/bin/sh\necho tool\n", 0o755)
+		id.Git(t, repo, "add", "-A")
+		id.Git(t, repo, "commit", "-qm", "tool")
+		equal(t, "in the checkout", sh(t, onPath(id, repo+"/bin"), repo, "bin/tool; echo x >bin/new"), "tool\n")
+	})
+}
