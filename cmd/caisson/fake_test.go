@@ -339,6 +339,80 @@ func (f *fake) Close(_ context.Context, ref string, o door.CloseOptions) (*task.
 	return r, f.save(v)
 }
 
+// fakeRisks are what every result of the fake has when its task is named risky.
+func fakeRisks(v *task.View) []task.Risk {
+	if v.Name != "risky" {
+		return []task.Risk{}
+	}
+	return []task.Risk{{Path: ".envrc", Rule: "env-files", Why: "a shell would run it \x1b[2J"}}
+}
+
+// Apply keeps the contract of door.Engine with a file for the checkout: a task
+// named conflict collides, one named moving is never the same twice.
+func (f *fake) Apply(_ context.Context, ref string, o door.ApplyOptions) (*task.ApplyReport, error) {
+	v, err := f.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	r := &task.ApplyReport{
+		Schema: "caisson.apply/1", ID: v.ID, DryRun: o.DryRun, Checkout: "/repo", Digest: "sha256:1", Risky: fakeRisks(v), Conflicts: []task.Conflict{}, From: "files",
+		Changes: []task.FileChange{{Status: "M", Path: "a\x1b.txt", OldMode: "100644", NewMode: "100755"}, {Status: "A", Path: "b.txt", OldMode: "000000", NewMode: "100644"}},
+	}
+	done := filepath.Join(f.dir, string(v.ID)+".applied")
+	if v.Name == "moving" {
+		r.Digest, r.Risky = "sha256:"+task.NewToken(), []task.Risk{{Path: "x", Rule: "y", Why: "z"}}
+	}
+	if _, err := os.Stat(done); err == nil {
+		r.Changes, r.Already = nil, 2
+	}
+	switch {
+	case v.Name == "conflict":
+		r.Conflicts = []task.Conflict{{Path: "a.txt", Why: "both changed it", Hunks: "<<<<<<< checkout\nx\x1b[2J\n=======\ny\n>>>>>>> task\n"}}
+		return r, task.Errorf(task.CodeConflict, "fake.apply", "1 file collides; nothing was changed").WithHint("resolve it")
+	case o.DryRun || len(r.Changes) == 0:
+		return r, nil
+	case o.Agreed != "" && o.Agreed != r.Digest, len(r.Risky) > 0 && !o.AllowRisky && o.Agreed == "":
+		return r, task.Errorf(task.CodeDenied, "fake.apply", "risky files; nothing was changed").WithHint("--allow-risky")
+	}
+	r.Applied = true
+	return r, os.WriteFile(done, []byte(o.Agreed), 0o600)
+}
+
+func (f *fake) Branch(_ context.Context, ref string, o door.BranchOptions) (*task.BranchReport, error) {
+	v, err := f.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	if o.Name == "taken" && !o.Force {
+		return nil, task.Errorf(task.CodeConflict, "fake.branch", "there is a branch %q", o.Name)
+	}
+	if o.Name == "" {
+		o.Name = "caisson/" + string(v.ID)
+	}
+	o.Risky(fakeRisks(v))
+	return &task.BranchReport{Schema: "caisson.branch/1", ID: v.ID, Branch: "refs/heads/" + o.Name, Object: strings.Repeat("b", 40), Commits: 1, Files: 2, Created: !o.Force,
+		Risky: fakeRisks(v), From: "files", Notes: []string{"a note \x1b[2J"}}, nil
+}
+
+func (f *fake) Export(_ context.Context, ref string, w io.Writer, o door.ExportOptions) (*task.ExportReport, error) {
+	v, err := f.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	o.Risky(fakeRisks(v))
+	r := &task.ExportReport{Schema: "caisson.export/1", ID: v.ID, Form: o.Form, To: "-", Files: 2, Risky: fakeRisks(v), From: "files"}
+	switch {
+	case v.Name == "half":
+		_, _ = io.WriteString(w, "half")
+		return nil, task.Errorf(task.CodeSource, "fake.export", "broke in the middle")
+	case o.Form == "dir":
+		return r, os.Mkdir(o.Dir, 0o755)
+	}
+	n, err := io.WriteString(w, o.Form+" "+fakePatch)
+	r.Bytes = int64(n)
+	return r, err
+}
+
 func (f *fake) Keep(_ context.Context, ref string, o door.KeepOptions) (*task.View, error) {
 	v, err := f.find(ref)
 	if err != nil {

@@ -7,6 +7,7 @@ package boundary
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -68,6 +69,9 @@ type Remote interface {
 	Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (task.Outcome, error)
 	Close(ctx context.Context, o door.CloseOptions) (*task.CloseReport, error)
 	Keep(ctx context.Context, o door.KeepOptions) (*task.View, error)
+	Apply(ctx context.Context, o door.ApplyOptions) (*task.ApplyReport, error)
+	Branch(ctx context.Context, o door.BranchOptions) (*task.BranchReport, error)
+	Export(ctx context.Context, w io.Writer, o door.ExportOptions) (*task.ExportReport, error)
 }
 
 // Manager implements door.Engine. Safe for concurrent use.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -149,7 +150,12 @@ func (m *Manager) bringCommits(ctx context.Context, l *live, t inventory.Task) (
 	if err != nil || !needs {
 		return nil, err
 	}
-	return m.bundle(ctx, l, t)
+	var refs []task.ResultRef
+	err = m.bundle(ctx, l, t, evidence.RescueIntent, func(ctx context.Context, r io.Reader) (err error) {
+		refs, err = source.Import(ctx, l.ws, r, maxBundle)
+		return err
+	})
+	return refs, err
 }
 
 // merge adds results, replacing those of the same name.
@@ -168,34 +174,34 @@ func merge(have, more []task.ResultRef) []task.ResultRef {
 }
 
 // bundle runs git in a throwaway boundary that sees the task's source
-// read-only, and imports what it writes.
-func (m *Manager) bundle(ctx context.Context, l *live, t inventory.Task) (refs []task.ResultRef, err error) {
+// read-only, and has take read what it writes. typ announces it on the record.
+func (m *Manager) bundle(ctx context.Context, l *live, t inventory.Task, typ evidence.Type, take func(context.Context, io.Reader) error) (err error) {
 	ctx, done := context.WithTimeout(ctx, rescueTime)
 	defer done()
 	d, err := m.driver(t.View.Backend)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	argv, env, err := source.BundleCommand(ctx, l.ws)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s, err := m.throwaway(ctx, l, t)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	rs := backendResources(d, s)
 	if err := m.cfg.DB.Intend(ctx, l.id, rs); err != nil {
-		return nil, err
+		return err
 	}
 	if err := sys.Fault("rescue.intended"); err != nil {
-		return nil, err
+		return err
 	}
 	st, err := m.stand(ctx, d, &s, nil)
 	var left error // why the throwaway boundary is not gone
 	switch {
 	case err == nil:
-		refs, err = m.bundleIn(ctx, l, st, &s, argv, env, t)
+		err = m.bundleIn(ctx, l, bundling{st, &s, argv, env, typ, take}, t)
 		dctx, ddone := sys.Detach(ctx, cleanupTime)
 		defer ddone()
 		_ = st.wk.Close()
@@ -214,7 +220,7 @@ func (m *Manager) bundle(ctx context.Context, l *live, t inventory.Task) (refs [
 	}
 	mctx, mdone := sys.Detach(ctx, time.Minute)
 	defer mdone()
-	return refs, errors.Join(err, m.mark(mctx, l.id, cs))
+	return errors.Join(err, m.mark(mctx, l.id, cs))
 }
 
 // throwaway is the spec of a boundary that only reads the task's source.
@@ -240,46 +246,54 @@ func (m *Manager) throwaway(ctx context.Context, l *live, t inventory.Task) (bac
 	return s, nil
 }
 
-func (m *Manager) bundleIn(ctx context.Context, l *live, st *standing, s *backend.Spec, argv, env []string, t inventory.Task) ([]task.ResultRef, error) {
-	_, _, _, report, err := m.probe(ctx, st, s, hostLevels(t.View.Source, nil))
+// bundling is one bundle being written in a throwaway boundary.
+type bundling struct {
+	st        *standing
+	spec      *backend.Spec
+	argv, env []string
+	typ       evidence.Type
+	take      func(context.Context, io.Reader) error
+}
+
+func (m *Manager) bundleIn(ctx context.Context, l *live, b bundling, t inventory.Task) error {
+	_, _, _, report, err := m.probe(ctx, b.st, b.spec, hostLevels(t.View.Source, nil))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if l.log != nil {
-		if _, err := l.log.Append(ctx, evidence.RescueIntent, self, map[string]any{"argv": argv, "probe": json.RawMessage(report)}); err != nil {
-			return nil, err
+		if _, err := l.log.Append(ctx, b.typ, self, map[string]any{"argv": b.argv, "probe": json.RawMessage(report)}); err != nil {
+			return err
 		}
 	}
 	if err := sys.Fault("rescue.standing"); err != nil {
-		return nil, err
+		return err
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer null.Close()
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer r.Close()
-	call, err := st.wk.Exec(ctx, worker.Command{Argv: argv, Dir: s.Source.Target, Env: append(append([]string{}, s.Env...), env...)}, []*os.File{null, w, null})
+	call, err := b.st.wk.Exec(ctx, worker.Command{Argv: b.argv, Dir: b.spec.Source.Target, Env: append(append([]string{}, b.spec.Env...), b.env...)}, []*os.File{null, w, null})
 	_ = w.Close()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = r.Close() })
 	defer stop()
-	refs, err := source.Import(ctx, l.ws, r, maxBundle)
-	if err != nil {
+	if err := b.take(ctx, r); err != nil {
 		_ = call.Cancel(ctx, 0)
-		return nil, err
+		return err
 	}
 	if err := sys.Fault("rescue.bundled"); err != nil {
-		return nil, err
+		return err
 	}
-	_, werr := call.Wait(ctx) // its status says nothing that Import did not check
-	return refs, werr
+	_, werr := call.Wait(ctx) // its status says nothing that take did not check
+	return werr
 }
 
 // remove takes the task's files and pins away. left reports that something no

@@ -62,7 +62,9 @@ func resuming(v *task.View) bool {
 // mayResume refuses a task that cannot be resumed, and says what serves instead.
 func (m *Manager) mayResume(t inventory.Task) error {
 	v := &t.View
-	no := func(format string, args ...any) *task.Error { return task.Errorf(task.CodeState, "resume", format, args...) }
+	no := func(format string, args ...any) *task.Error {
+		return task.Errorf(task.CodeState, "resume", format, args...)
+	}
 	switch v.State {
 	case task.Kept, task.Stuck:
 	case task.Ready, task.Paused:

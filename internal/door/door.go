@@ -31,6 +31,13 @@ type Engine interface {
 	// Diff writes the change set to w. What it says beside it is returned, and
 	// told to o.Found before the first byte.
 	Diff(ctx context.Context, ref string, w io.Writer, o DiffOptions) (*task.DiffReport, error)
+	// Apply changes the user's checkout, Branch one ref of the repository. With
+	// an error Apply's report says what it is about, where there is one.
+	Apply(ctx context.Context, ref string, o ApplyOptions) (*task.ApplyReport, error)
+	Branch(ctx context.Context, ref string, o BranchOptions) (*task.BranchReport, error)
+	// Export writes to w, or into o.Dir. What was written before an error may
+	// be cut.
+	Export(ctx context.Context, ref string, w io.Writer, o ExportOptions) (*task.ExportReport, error)
 	Keep(ctx context.Context, ref string, o KeepOptions) (*task.View, error)
 	Resume(ctx context.Context, ref string, o ResumeOptions) (*task.View, error)
 	Close(ctx context.Context, ref string, o CloseOptions) (*task.CloseReport, error)
@@ -90,6 +97,33 @@ type CloseOptions struct {
 	DryRun, Discard bool
 	Keep            task.Keep // empty: the task's own mode
 	Progress        func(string)
+}
+
+// ApplyOptions says how a result is brought into the checkout. The zero value
+// applies nothing that a tool on the host would execute or trust.
+type ApplyOptions struct {
+	DryRun     bool
+	AllowRisky bool
+	Agreed     string // the digest of the report that a person agreed to
+	Progress   func(string)
+}
+
+// BranchOptions says which branch a result becomes.
+type BranchOptions struct {
+	Name     string // without refs/heads/; empty is caisson/<id>
+	Force    bool   // move one that is there
+	Progress func(string)
+	// Risky is told about risky files before anything is done; may be nil.
+	Risky func([]task.Risk)
+}
+
+// ExportOptions says in which form a result leaves.
+type ExportOptions struct {
+	Form     string // "patch", "bundle" or "dir"
+	Dir      string // of a dir: absolute
+	Progress func(string)
+	// Risky is told about risky files before the first byte; may be nil.
+	Risky func([]task.Risk)
 }
 
 // KeepOptions says how long, and why, a task's files stay.

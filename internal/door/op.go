@@ -46,10 +46,11 @@ type Call struct {
 	Engine Engine
 	IO     *ExecIO           // run, exec
 	Emit   func(Event) error // log
-	Writer io.Writer         // diff
+	Writer io.Writer         // diff, export
 	// Found takes diff's report before the first byte of the diff; may be nil.
 	Found    func(*task.DiffReport) error
-	Progress func(string) // open, close; may be nil
+	Risky    func([]task.Risk) // branch, export: told before anything is done; may be nil
+	Progress func(string)      // open, close, resume, apply, branch, export; may be nil
 }
 
 // Op is one operation of the table.
@@ -111,6 +112,25 @@ type (
 		DryRun  bool      `json:"dry_run"`
 		Discard bool      `json:"discard"` // needs RolePerson
 		Keep    task.Keep `json:"keep"`
+	}
+	// ApplyIn asks for a result in the checkout.
+	ApplyIn struct {
+		Task       string `json:"task"`
+		DryRun     bool   `json:"dry_run"`
+		AllowRisky bool   `json:"allow_risky"`
+		Agreed     string `json:"agreed"`
+	}
+	// BranchIn asks for a result as a branch.
+	BranchIn struct {
+		Task  string `json:"task"`
+		Name  string `json:"name"`
+		Force bool   `json:"force"`
+	}
+	// ExportIn asks for a result as a patch, a bundle or a folder.
+	ExportIn struct {
+		Task string `json:"task"`
+		Form string `json:"form"`
+		Dir  string `json:"dir"`
 	}
 	// KeepIn asks for a retention.
 	KeepIn struct {
@@ -184,6 +204,15 @@ var Table = []Op{
 			return nil, task.Errorf(task.CodeDenied, "door.close", "only a person may give up a task's work")
 		}
 		return c.Engine.Close(ctx, in.Task, CloseOptions{DryRun: in.DryRun, Discard: in.Discard, Keep: in.Keep, Progress: c.progress()})
+	}),
+	op("apply", "bring a task's result into the checkout", RolePerson, func(ctx context.Context, c *Call, in *ApplyIn) (*task.ApplyReport, error) {
+		return c.Engine.Apply(ctx, in.Task, ApplyOptions{DryRun: in.DryRun, AllowRisky: in.AllowRisky, Agreed: in.Agreed, Progress: c.progress()})
+	}),
+	op("branch", "make a task's result a branch", RolePerson, func(ctx context.Context, c *Call, in *BranchIn) (*task.BranchReport, error) {
+		return c.Engine.Branch(ctx, in.Task, BranchOptions{Name: in.Name, Force: in.Force, Progress: c.progress(), Risky: c.Risky})
+	}),
+	op("export", "write a task's result out", RolePerson, func(ctx context.Context, c *Call, in *ExportIn) (*task.ExportReport, error) {
+		return c.Engine.Export(ctx, in.Task, c.Writer, ExportOptions{Form: in.Form, Dir: in.Dir, Progress: c.progress(), Risky: c.Risky})
 	}),
 	op("keep", "say until when a task's files stay", RolePerson, func(ctx context.Context, c *Call, in *KeepIn) (*task.View, error) {
 		return c.Engine.Keep(ctx, in.Task, KeepOptions{For: in.For, Reason: in.Reason})

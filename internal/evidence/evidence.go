@@ -73,6 +73,7 @@ const (
 	ApplyIntent       Type = "apply.intent"
 	ApplyOutcome      Type = "apply.outcome"
 	ApplyRecovered    Type = "apply.recovered" // an apply that was cut short was taken back
+	FetchIntent       Type = "fetch.intent"    // a throwaway boundary is to write the task's commits out
 	BranchIntent      Type = "branch.intent"
 	BranchOutcome     Type = "branch.outcome"
 	ExportIntent      Type = "export.intent"
@@ -86,7 +87,7 @@ var Types = []Type{
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
 	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallIntent, CallOutcome, CallCanceled, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
-	TaskClosed, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, BranchIntent, BranchOutcome,
+	TaskClosed, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
 	ExportIntent, ExportOutcome, LogRepaired,
 }
 

@@ -34,6 +34,8 @@ var elsewhere = map[string]bool{
 	"inventory.migrate.before": true, "inventory.migrate.after": true, // internal/inventory kills there
 	"source.branchstored": true, "source.branched": true, "source.exportmade": true, "source.exporting": true, "source.exported": true, // internal/source kills there
 	"close.stuck": true, "open.abandoned": true, "reap.locked": true, "reap.adopted": true, "reap.noted": true, "close.kept": true, // below
+	// TestDeliverKilled
+	"deliver.planned": true, "deliver.intended": true, "deliver.applied": true, "branch.intended": true, "branch.made": true, "export.intended": true, "export.made": true,
 	// TestResumeKilled
 	"hold.taken": true, "hold.settled": true, "hold.recorded": true, "keep.noted": true,
 	"resume.held": true, "resume.intended": true, "resume.recorded": true, "resume.boundary": true, "resume.present": true, "resume.failed": true,

@@ -138,9 +138,46 @@ func (a *app) completeTaskIn(states ...task.State) cobra.CompletionFunc {
 	}
 }
 
-// taskNames lists tasks, those in some states or all. It is silent about every
-// failure: there is nobody to tell.
+// completeBranch offers tasks, then names for the branch.
+func (a *app) completeBranch(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var out []string
+	switch len(args) {
+	case 0:
+		out = a.taskNames(cmd)
+	case 1:
+		for _, v := range a.taskViews(cmd) {
+			if v.Name == args[0] || string(v.ID) == args[0] {
+				out = append(out, "caisson/"+string(v.ID)+"\tas without a name")
+				if v.Name != "" {
+					out = append(out, "caisson/"+v.Name)
+				}
+			}
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// taskNames lists tasks, those in some states or all, as a shell would type them.
 func (a *app) taskNames(cmd *cobra.Command, states ...task.State) []string {
+	var out []string
+	for _, v := range a.taskViews(cmd) {
+		if len(states) > 0 && !slices.Contains(states, v.State) {
+			continue
+		}
+		about := string(v.State)
+		// A name that a shell would have to quote is left out; the id works.
+		if v.Name != "" && v.Name == clean(v.Name) && quoteArgv([]string{v.Name}) == v.Name {
+			out = append(out, v.Name+"\t"+string(v.ID)+" "+about)
+			continue
+		}
+		out = append(out, string(v.ID)+"\t"+about)
+	}
+	return out
+}
+
+// taskViews lists tasks that are not closed. It is silent about every failure:
+// there is nobody to tell.
+func (a *app) taskViews(cmd *cobra.Command) []task.View {
 	parent := cmd.Context()
 	if parent == nil {
 		parent = context.Background()
@@ -159,18 +196,5 @@ func (a *app) taskNames(cmd *cobra.Command, states ...task.State) []string {
 	if err != nil {
 		return nil
 	}
-	var out []string
-	for _, v := range l.Tasks {
-		if len(states) > 0 && !slices.Contains(states, v.State) {
-			continue
-		}
-		about := string(v.State)
-		// A name that a shell would have to quote is left out; the id works.
-		if v.Name != "" && v.Name == clean(v.Name) && quoteArgv([]string{v.Name}) == v.Name {
-			out = append(out, v.Name+"\t"+string(v.ID)+" "+about)
-			continue
-		}
-		out = append(out, string(v.ID)+"\t"+about)
-	}
-	return out
+	return l.Tasks
 }

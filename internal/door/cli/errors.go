@@ -165,7 +165,7 @@ func fillLists(v reflect.Value) {
 var elsewhere = map[string]string{
 	"list": "ls", "ps": "ls", "status": "ls", "inspect": "show", "logs": "log -f", "events": "log -f", "rm": "close", "stop": "close", "kill": "close",
 	"remove": "close", "delete": "close", "create": "open", "start": "open", "new": "open", "up": "open", "down": "close", "attach": "shell", "enter": "shell",
-	"sh": "shell", "prune": "reap", "gc": "reap", "clean": "reap", "info": "doctor", "merge": "diff TASK | git apply --3way",
+	"sh": "shell", "prune": "reap", "gc": "reap", "clean": "reap", "info": "doctor", "merge": "apply", "checkout": "branch", "cherry-pick": "apply", "format-patch": "export --patch", "save": "keep", "reopen": "resume", "restart": "resume",
 }
 
 // flagElsewhere does the same for flags of run and exec.

@@ -27,12 +27,15 @@ var documents = []struct {
 	command, text string
 	v             any
 }{
-	{"open, show", "One task.", task.View{}},
+	{"open, show, keep, resume", "One task.", task.View{}},
 	{"ls", "The tasks.", door.ListOut{}},
 	{"plan", "The decision. The exit status is 3 when `missing` is not empty.", task.PlanReport{}},
 	{"run, exec, shell", "One line, the last of standard error: the other streams are the command's. `schema` names the command.", sessionResult{}},
 	{"log", "One line per event, as recorded. The first event has `seq` 1.", door.Event{}},
 	{"diff", "The change set without contents; the patch is what `diff` prints without --json.", diffResult{}},
+	{"apply", "What was changed or, with --dry-run, would be. When it is refused the error's `detail` is this document.", task.ApplyReport{}},
+	{"branch", "The branch.", task.BranchReport{}},
+	{"export", "What was written. With --patch and --bundle only together with -o.", task.ExportReport{}},
 	{"close", "What was done or, with --dry-run, would be.", task.CloseReport{}},
 	{"reap", "What was done or, with --dry-run, would be.", task.ReapReport{}},
 	{"doctor", "What this machine can enforce.", task.DoctorReport{}},

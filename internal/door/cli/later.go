@@ -10,7 +10,7 @@ import (
 // believes that they did something.
 var (
 	laterCommands = []string{
-		"apply", "branch", "export", "accept", "policy", "mcp", "approve", "deny", "check", "ports",
+		"accept", "policy", "mcp", "approve", "deny", "check", "ports",
 		"trust", "verify", "evidence", "audit", "integrate", "init", "ui", "uhp", "acp",
 	}
 	laterFlags = []string{"allow", "publish", "image", "dirty"}
@@ -18,9 +18,6 @@ var (
 
 // laterHints says what serves instead today.
 var laterHints = map[string]string{
-	"apply":    "now: `caisson diff TASK | git apply --3way`",
-	"branch":   "now: results are in refs/caisson/<task id>/…, see `caisson show TASK`; `git branch NAME REF` makes a branch of one",
-	"export":   "now: `caisson diff TASK > FILE`",
 	"check":    "now: `caisson exec TASK -- CMD…`",
 	"trust":    "now: the flag --trust of run and open, which is recorded with the task",
 	"verify":   "now: `caisson doctor` tries what this machine can enforce; every task is probed before its first command",

@@ -348,6 +348,7 @@ func detailText(u *ui, detail any) string {
 	t := &text{w: &b, u: &ui{colorOut: u.colorErr, utf8: u.utf8}}
 	switch d := detail.(type) {
 	case nil:
+	case *task.ApplyReport: // printed as the result
 	case *task.PlanReport:
 		if d != nil {
 			t.missing(d.Missing)

@@ -34,7 +34,7 @@ var phrases = map[string]string{
 	"task.state": "state", "task.kept": "kept", "task.stuck": "stuck", "task.sealed": "sealed", "task.closed": "closed",
 	"retention.set": "to be kept", "resume.intent": "about to resume", "resume.failed": "not resumed, kept as before",
 	"apply.intent": "about to apply", "apply.outcome": "applied", "apply.recovered": "an apply that was cut short was taken back",
-	"branch.intent": "about to make a branch", "branch.outcome": "branch made", "export.intent": "about to export", "export.outcome": "exported",
+	"fetch.intent": "about to fetch commits", "branch.intent": "about to make a branch", "branch.outcome": "branch made", "export.intent": "about to export", "export.outcome": "exported",
 	"log.repaired": "log repaired after a crash",
 }
 

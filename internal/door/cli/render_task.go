@@ -79,6 +79,7 @@ func (a *app) renderTask(w io.Writer, v *task.View) error {
 		}
 	}
 	t.results("results", v.Results)
+	t.ways(v)
 	t.notIsolated(v.NotIsolated)
 	return t.err
 }
@@ -124,6 +125,24 @@ func (t *text) results(title string, list []task.ResultRef) {
 		}
 		t.printf("  %s\n", clean(line))
 	}
+}
+
+// ways names the commands that bring a task's result in.
+func (t *text) ways(v *task.View) {
+	if !v.Ran || v.State == task.Blocked || v.State == task.Closed && !hasKind(v.Results, "worktree") && !hasKind(v.Results, "branch") {
+		return
+	}
+	t.head("to bring it in")
+	rows := [][]string{
+		{"caisson diff " + string(v.ID), "what it changed"},
+		{"caisson apply " + string(v.ID), "into your checkout"},
+		{"caisson branch " + string(v.ID), "as a branch"},
+		{"caisson export " + string(v.ID) + " --patch", "or --bundle, --dir DIR"},
+	}
+	if v.State == task.Kept {
+		rows = append(rows, []string{"caisson resume " + string(v.ID), "to work on it"})
+	}
+	t.table("  ", rows, nil)
 }
 
 // counted is "1 commit", "2 commits".
@@ -181,6 +200,9 @@ func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
 		t.printf("  what was not in a ref was given up; results in refs stay\n")
 	case len(r.Rescued) > 0:
 		t.results("rescued", r.Rescued)
+		if hasKind(r.Rescued, "worktree") || hasKind(r.Rescued, "branch") {
+			t.printf("  `caisson diff %s` shows it; `caisson apply %s` or `caisson branch %s` brings it in\n", r.ID, r.ID, r.ID)
+		}
 	}
 	if k := r.Retention; k != nil {
 		t.printf("  files stay until %s: %s\n", k.Until.Local().Format(time.DateTime), clean(k.Why))

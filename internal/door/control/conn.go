@@ -27,9 +27,11 @@ const maxMessage = 4 << 20
 // message is the one form both sides speak: exactly one field besides Op is
 // set. Descriptors travel with the message that names them.
 type message struct {
-	Op       string            `json:"op,omitempty"`   // request: "exec", "close", "ping", or one of ops.go
-	In       json.RawMessage   `json:"in,omitempty"`   // of an operation of ops.go
-	Part     []byte            `json:"part,omitempty"` // the next bytes of its answer
+	Op       string            `json:"op,omitempty"`    // request: "exec", "close", "ping", or one of ops.go
+	In       json.RawMessage   `json:"in,omitempty"`    // of an operation of ops.go
+	Risky    []task.Risk       `json:"risky,omitempty"` // risky files that were found, before anything is done
+	More     bool              `json:"more,omitempty"`  // of Risky: the next message has more of them
+	Part     []byte            `json:"part,omitempty"`  // the next bytes of its answer
 	Command  *command          `json:"command,omitempty"`
 	Close    *closeOptions     `json:"close,omitempty"`
 	Signal   int               `json:"signal,omitempty"`

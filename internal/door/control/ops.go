@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"time"
 
@@ -23,11 +24,31 @@ const partSize = 1 << 20
 // it may be putting files back.
 const cancelTime = 2 * time.Minute
 
-// keepOptions are door.KeepOptions as they travel.
-type keepOptions struct {
-	For    time.Duration `json:"for_ns"`
-	Reason string        `json:"reason"`
-}
+// Options as they travel. Names and paths may be any bytes, which JSON strings
+// cannot hold.
+type (
+	keepOptions struct {
+		For    time.Duration `json:"for_ns"`
+		Reason string        `json:"reason"`
+	}
+	applyOptions struct {
+		DryRun     bool   `json:"dry_run"`
+		AllowRisky bool   `json:"allow_risky"`
+		Agreed     string `json:"agreed"`
+	}
+	branchOptions struct {
+		Name  []byte `json:"name"`
+		Force bool   `json:"force"`
+	}
+	exportOptions struct {
+		Form string `json:"form"`
+		Dir  []byte `json:"dir"`
+	}
+)
+
+// riskSize is how many risky files one message names: a message has a limit,
+// and a path up to four kilobytes.
+const riskSize = 100
 
 // operate carries out one operation with one answer.
 func (s *Server) operate(ctx context.Context, c *conn, m message, files []*os.File) {
@@ -48,8 +69,7 @@ func (s *Server) operate(ctx context.Context, c *conn, m message, files []*os.Fi
 			}
 		}
 	}()
-	progress := func(text string) { _ = c.send(message{Progress: text}) }
-	out, err := s.result(ctx, m, files, progress)
+	out, err := s.result(ctx, c, m, files)
 	closeAll(files)
 	body, jerr := json.Marshal(out)
 	if jerr != nil {
@@ -67,8 +87,16 @@ func (s *Server) operate(ctx context.Context, c *conn, m message, files []*os.Fi
 
 // result calls the engine. Which task it is comes from the socket, never from
 // the message.
-func (s *Server) result(ctx context.Context, m message, files []*os.File, progress func(string)) (any, error) {
+func (s *Server) result(ctx context.Context, c *conn, m message, files []*os.File) (any, error) {
 	id := string(s.Task)
+	progress := func(text string) { _ = c.send(message{Progress: text}) }
+	risky := func(rs []task.Risk) {
+		for len(rs) > 0 {
+			n := min(len(rs), riskSize)
+			_ = c.send(message{Risky: rs[:n], More: n < len(rs)})
+			rs = rs[n:]
+		}
+	}
 	bad := task.Errorf(task.CodeUsage, "control", "malformed %s request", m.Op)
 	switch m.Op {
 	case "keep":
@@ -77,19 +105,47 @@ func (s *Server) result(ctx context.Context, m message, files []*os.File, progre
 			return nil, bad
 		}
 		return s.Engine.Keep(ctx, id, door.KeepOptions{For: o.For, Reason: o.Reason})
+	case "apply":
+		var o applyOptions
+		if json.Unmarshal(m.In, &o) != nil {
+			return nil, bad
+		}
+		return s.Engine.Apply(ctx, id, door.ApplyOptions{DryRun: o.DryRun, AllowRisky: o.AllowRisky, Agreed: o.Agreed, Progress: progress})
+	case "branch":
+		var o branchOptions
+		if json.Unmarshal(m.In, &o) != nil {
+			return nil, bad
+		}
+		return s.Engine.Branch(ctx, id, door.BranchOptions{Name: string(o.Name), Force: o.Force, Progress: progress, Risky: risky})
+	case "export":
+		var o exportOptions
+		if json.Unmarshal(m.In, &o) != nil || len(files) != 1 {
+			return nil, bad
+		}
+		return s.Engine.Export(ctx, id, files[0], door.ExportOptions{Form: o.Form, Dir: string(o.Dir), Progress: progress, Risky: risky})
 	}
 	return nil, task.Errorf(task.CodeUnsupported, "control", "no operation %q here", m.Op)
 }
 
+// asking is one operation that is asked for.
+type asking struct {
+	op       string
+	in       any
+	progress func(string)
+	risky    func([]task.Risk)
+}
+
 // operate asks for one operation and decodes its answer into out, which is left
-// alone when there is none. Descriptors in files stay the caller's.
-func (c *Client) operate(ctx context.Context, op string, in, out any, progress func(string), files ...*os.File) error {
-	body, err := json.Marshal(in)
+// alone when there is none. It closes files.
+func (c *Client) operate(ctx context.Context, a asking, out any, files ...*os.File) error {
+	body, err := json.Marshal(a.in)
 	if err != nil {
+		closeAll(files)
 		return err
 	}
 	cn, err := c.dial(ctx)
 	if err != nil {
+		closeAll(files)
 		return err
 	}
 	defer cn.c.Close()
@@ -100,18 +156,25 @@ func (c *Client) operate(ctx context.Context, op string, in, out any, progress f
 		_ = cn.c.SetReadDeadline(time.Now().Add(cancelTime))
 	})
 	defer stop()
-	if err := cn.send(message{Op: op, In: body}, files...); err != nil {
+	err = cn.send(message{Op: a.op, In: body}, files...)
+	closeAll(files)
+	if err != nil {
 		return c.lost(err)
 	}
 	var answer []byte
+	var risks []task.Risk
 	for {
 		m, extra, err := cn.recv()
 		closeAll(extra)
 		switch {
 		case err != nil:
 			return c.lost(err)
-		case m.Progress != "" && progress != nil:
-			progress(m.Progress)
+		case m.Progress != "" && a.progress != nil:
+			a.progress(m.Progress)
+		case m.Risky != nil:
+			if risks = append(risks, m.Risky...); !m.More && a.risky != nil {
+				a.risky(risks)
+			}
 		case m.Part != nil:
 			answer = append(answer, m.Part...)
 		case m.Done:
@@ -128,6 +191,44 @@ func (c *Client) operate(ctx context.Context, op string, in, out any, progress f
 // Keep records a retention. See door.Engine.
 func (c *Client) Keep(ctx context.Context, o door.KeepOptions) (*task.View, error) {
 	var v *task.View
-	err := c.operate(ctx, "keep", keepOptions{o.For, o.Reason}, &v, nil)
+	err := c.operate(ctx, asking{op: "keep", in: keepOptions{o.For, o.Reason}}, &v)
 	return v, err
+}
+
+// Apply brings the result into the checkout. See door.Engine.
+func (c *Client) Apply(ctx context.Context, o door.ApplyOptions) (*task.ApplyReport, error) {
+	var r *task.ApplyReport
+	err := c.operate(ctx, asking{op: "apply", in: applyOptions{o.DryRun, o.AllowRisky, o.Agreed}, progress: o.Progress}, &r)
+	return r, err
+}
+
+// Branch makes the result a branch. See door.Engine.
+func (c *Client) Branch(ctx context.Context, o door.BranchOptions) (*task.BranchReport, error) {
+	var r *task.BranchReport
+	err := c.operate(ctx, asking{op: "branch", in: branchOptions{[]byte(o.Name), o.Force}, progress: o.Progress, risky: o.Risky}, &r)
+	return r, err
+}
+
+// Export writes the result to w or into a folder. See door.Engine. The
+// supervisor gets the end of a pipe, never a file of the caller's.
+func (c *Client) Export(ctx context.Context, w io.Writer, o door.ExportOptions) (*task.ExportReport, error) {
+	r, pw, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	copied := make(chan error, 1)
+	go func() {
+		defer r.Close() // the supervisor stops when nobody reads any more
+		var err error
+		if w != nil {
+			_, err = io.Copy(w, r)
+		}
+		copied <- err
+	}()
+	var rep *task.ExportReport
+	err = c.operate(ctx, asking{op: "export", in: exportOptions{o.Form, []byte(o.Dir)}, progress: o.Progress, risky: o.Risky}, &rep, pw)
+	if cerr := <-copied; cerr != nil {
+		return rep, cerr // what the supervisor then got is only its consequence
+	}
+	return rep, err
 }

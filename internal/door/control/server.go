@@ -68,7 +68,7 @@ func (s *Server) handle(ctx context.Context, uc *net.UnixConn) {
 		return
 	case "close":
 		s.close(ctx, c, m)
-	case "keep":
+	case "keep", "apply", "branch", "export":
 		s.operate(ctx, c, m, files)
 		return
 	case "ping":
