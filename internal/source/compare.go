@@ -102,6 +102,9 @@ func (s *survey) recorded(ctx context.Context, us []*unsure) (map[string]bool, e
 		return fail(err)
 	}
 	defer st.root.Close()
+	if err := s.attributes(ctx, work); err != nil {
+		return fail(err)
+	}
 	var paths []string
 	for _, u := range us {
 		if u.seen.Kind != swap.File {
@@ -128,14 +131,20 @@ func (s *survey) recorded(ctx context.Context, us []*unsure) (map[string]bool, e
 	if len(paths) == 0 {
 		return nil, nil
 	}
-	index := filepath.Join(s.p.dir, "compare.index")
+	// A repository without the user's objects: git would set the time of an
+	// object there that it was about to write and found.
+	dir, err := s.p.scratch.makeGit("compare.git", gitSpec{format: s.p.format, settings: s.p.t.repo.settings, attributes: s.p.t.attrs})
+	if err != nil {
+		return nil, err
+	}
+	index := filepath.Join(dir, "compare.index")
 	defer os.Remove(index)
 	if err := copyFile(s.index.file, index, 0o600); err != nil {
 		return fail(err)
 	}
 	run := func(stdin string, args ...string) ([]byte, error) {
 		return s.p.g.Run(ctx, git.Cmd{
-			GitDir: s.p.dir, WorkTree: work, Stdin: strings.NewReader(stdin), Args: args, Max: 1 << 30,
+			GitDir: dir, WorkTree: work, Stdin: strings.NewReader(stdin), Args: args, Max: 1 << 30,
 			Env:    []string{"GIT_INDEX_FILE=" + index},
 			Config: []string{"core.bare=false", "index.version=2", "core.safecrlf=false", "core.bigFileThreshold=64m"},
 		})
@@ -163,6 +172,26 @@ func (s *survey) recorded(ctx context.Context, us []*unsure) (map[string]bool, e
 		same[u.path] = u.seen.Kind == swap.File && oids[u.path] == u.oid
 	}
 	return same, nil
+}
+
+// attributes writes every .gitattributes of the user's index into a folder.
+func (s *survey) attributes(ctx context.Context, work string) error {
+	var paths []string
+	for p, e := range s.index.entries {
+		if filepath.Base(p) == ".gitattributes" && e.stage == 0 && e.mode&0o170000 == 0o100000 {
+			paths = append(paths, p)
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	_, err := s.p.g.Run(ctx, git.Cmd{
+		GitDir: s.p.dir, WorkTree: work, Stdin: strings.NewReader(joinZ(paths)),
+		Env:    []string{"GIT_INDEX_FILE=" + s.index.file},
+		Config: []string{"core.bare=false"},
+		Args:   []string{"checkout-index", "-z", "--stdin", "-f"},
+	})
+	return err
 }
 
 // parseStages reads `git ls-files --stage -z`.

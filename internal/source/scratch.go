@@ -90,7 +90,7 @@ func (s *scratch) makeGit(name string, o gitSpec) (string, error) {
 	}
 	files := map[string]string{
 		"HEAD": "ref: refs/heads/none\n", "config": c.String(), "info/attributes": o.attributes,
-		"objects/info/alternates": strings.Join(o.stores, "\n") + "\n", "refs/heads/.keep": "",
+		"objects/info/alternates": strings.Join(append(append([]string(nil), o.stores...), ""), "\n"), "refs/heads/.keep": "",
 	}
 	for name, text := range files {
 		path := filepath.Join(dir, name)

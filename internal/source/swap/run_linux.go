@@ -349,8 +349,8 @@ func (r *runner) sync() error {
 		}
 		done[dir] = true
 		fd, err := openat2(r.root, dir, unix.O_RDONLY|unix.O_DIRECTORY)
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-			continue // emptied and gone; its parent is in the list
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, ErrUnsafe) {
+			continue // emptied and gone, or a link now; its parent is in the list
 		}
 		if err != nil {
 			return err
