@@ -159,6 +159,7 @@ func (l *live) release() {
 			_ = l.log.Close()
 		}
 		_ = l.lock.Unlock()
+		l.unlockCheckout()
 	})
 }
 
@@ -180,6 +181,9 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 		return m.stuck(ctx, l, rep, err)
 	}
 	if err := m.recoverApply(ctx, l, o.discard); err != nil {
+		return m.stuck(ctx, l, rep, err)
+	}
+	if err := m.compareCheckout(ctx, l, t, rep); err != nil {
 		return m.stuck(ctx, l, rep, err)
 	}
 	keep, rescueErr := m.rescue(ctx, l, t, o, rep)
@@ -287,6 +291,9 @@ func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) e
 	}
 	if cause == nil {
 		cause = m.removeSocket(l.id)
+	}
+	if cause == nil {
+		cause = m.unpoint(ctx, l)
 	}
 	if cause != nil {
 		return errors.Join(cause, m.mark(ctx, l.id, cs))

@@ -86,8 +86,12 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 			ways[a] = []string{d.caps.Fix}
 		}
 	}
+	rows, err := m.rows(ctx, d, id, ways)
+	if err != nil {
+		return err
+	}
 	d.plan, err = policy.Decide(policy.Input{
-		Rows: policy.DefaultRows(), Need: d.req.Need, Backend: d.driver.Name(),
+		Rows: rows, Need: d.req.Need, Backend: d.driver.Name(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH + " " + d.caps.Version,
 		Promised: promised, How: how, Findings: append(append([]task.Finding{}, d.caps.Findings...), findings...),
 		Grants: d.grants, Limits: d.spec.Limits, Source: d.repo.Ref, Command: argv,
@@ -153,10 +157,10 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		Env:    env, Git: d.repo.Identity, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
 		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir},
 	}
+	shape(&s, d.repo.Ref, id)
 	if s.Limits.Timeout == 0 {
 		s.Limits.Timeout = defaultTimeout
 	}
-	shape(&s, d.repo.Ref, id)
 	if err := m.checkCopied(s, d); err != nil {
 		return nil, err
 	}
@@ -299,6 +303,8 @@ func hostLevels(ref task.SourceRef, grants []task.Grant) map[task.Axis]vouched {
 	switch {
 	case ref.Strategy == task.StrategyCopy:
 		out[task.SRC] = vouched{3, "a copy of the files, without git; nothing leads back to where they came from"}
+	case ref.Strategy == task.StrategyCheckout:
+		out[task.SRC] = vouched{0, "the checkout itself: what the task does to its files and its git directory is done"}
 	case ref.Strategy == task.StrategyWorktree:
 		out[task.SRC] = vouched{2, "linked worktree; its git metadata is masked, git runs on the host"}
 	case ref.Shared:

@@ -98,11 +98,14 @@ type live struct {
 	// checkout is the top of the user's checkout on the host.
 	checkout string
 	lock     *sys.FileLock
-	log      *evidence.Log
-	ws       source.Workspace
-	spec     backend.Spec
-	keep     task.Keep
-	resumed  *task.Retention // of a task that was kept before: what fails leaves it so
+	// direct releases the lock of the user's checkout, which the strategy of that
+	// name holds; nil: none is held.
+	direct  func()
+	log     *evidence.Log
+	ws      source.Workspace
+	spec    backend.Spec
+	keep    task.Keep
+	resumed *task.Retention // of a task that was kept before: what fails leaves it so
 
 	notes   []string // what the person should know about this task
 	secrets []string // K=V that a person passed in; kept out of the evidence

@@ -122,6 +122,9 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	if err != nil {
 		return nil, err
 	}
+	if err := m.lockCheckout(ctx, l, d.repo.Ref); err != nil {
+		return nil, err
+	}
 	plan := d.plan.Plan
 	view := task.View{
 		Schema: "caisson.task/1", ID: id, Name: d.req.Name, Owner: m.cfg.Identity.Login, Created: time.Now().UTC(),
@@ -142,6 +145,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 		return tx.SetState(id, task.Creating, nil)
 	})
 	if err != nil {
+		l.unlockCheckout()
 		return nil, err
 	}
 	if err := sys.Fault("open.after-record"); err != nil {
@@ -261,6 +265,9 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 		return err
 	}
 	if err := sys.Fault("open.source"); err != nil {
+		return err
+	}
+	if err := m.points(ctx, l, prep.Ref); err != nil {
 		return err
 	}
 	tell(progress, "building the boundary")

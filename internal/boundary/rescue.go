@@ -302,7 +302,7 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 	if err := m.owns(l, t); err != nil {
 		return false, err
 	}
-	if t.View.Ran && !o.discard && !o.expired && exists(filepath.Join(l.dir, "source")) {
+	if t.View.Ran && !o.discard && !o.expired && (l.ws.Files != "" || exists(filepath.Join(l.dir, "source"))) {
 		if w := rep.Work; len(w.Ignored)+len(w.Special) > 0 || w.Truncated {
 			if _, err := source.KeepIgnored(ctx, l.ws); err != nil {
 				return false, err

@@ -244,6 +244,9 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	if err := sys.Fault("resume.recorded"); err != nil {
 		return err
 	}
+	if err := m.points(ctx, l, d.repo.Ref); err != nil {
+		return err
+	}
 	tell(progress, "building the boundary")
 	st, err := m.stand(ctx, d.driver, &l.spec, func(cause error) { m.poisoned(l, cause) })
 	if st != nil {

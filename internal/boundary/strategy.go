@@ -2,11 +2,16 @@ package boundary
 
 import (
 	"context"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -18,8 +23,14 @@ const (
 
 // shape makes the draft of a boundary fit the strategy.
 func shape(s *backend.Spec, ref task.SourceRef, id task.ID) {
-	if ref.Strategy != task.StrategyWorktree {
-		return
+	if ref.Strategy == task.StrategyCheckout {
+		s.Source.Source = ref.Repo
+		if s.Limits.Timeout == 0 {
+			s.Limits.Timeout = policy.ShortWork
+		}
+	}
+	if ref.Strategy != task.StrategyWorktree && (ref.Strategy != task.StrategyCheckout || ref.CommonDir != "") {
+		return // git works inside, or there is nothing that it could be kept from
 	}
 	s.Source.Cover = []string{".git"}
 	s.Files = append(s.Files, backend.File{Target: backend.BinDir + "/git", Mode: 0o555, Text: source.Shim(backend.BinDir, s.Source.Target, id)})
@@ -61,4 +72,92 @@ func (m *Manager) unlink(ctx context.Context, l *live, t inventory.Task, rep *ta
 	}
 	l.observed = append(l.observed, strategyChanges(t.View.Source, l.id, task.Gone)...)
 	return m.cfg.DB.Update(ctx, l.id, func(v *task.View) { v.Source.Folder = "" })
+}
+
+// rows says which rows of the matrix a task triggers. Where a way of working in
+// the checkout itself would need less, ways names what that takes.
+func (m *Manager) rows(ctx context.Context, d *decided, id task.ID, ways map[task.Axis][]string) ([]string, error) {
+	if d.repo.Ref.Strategy != task.StrategyCheckout {
+		return policy.DefaultRows(), nil
+	}
+	holder, err := m.holder(ctx, d.repo.Ref.Repo, id)
+	if err != nil {
+		return nil, err
+	}
+	rows, more := policy.DirectRows(policy.Direct{
+		Trusted: d.req.Trust, Unattended: d.req.Unattended, Timeout: d.spec.Limits.Timeout, Holder: holder})
+	if len(more) > 0 {
+		ways[task.SRC] = append(more, ways[task.SRC]...)
+	}
+	return rows, nil
+}
+
+// holder names the task, other than id, that works in a checkout itself.
+func (m *Manager) holder(ctx context.Context, checkout string, id task.ID) (string, error) {
+	ts, err := m.cfg.DB.List(ctx, false)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range ts {
+		v := &t.View
+		if v.ID == id || !v.State.Live() || v.Source.Strategy != task.StrategyCheckout || v.Source.Repo != checkout {
+			continue
+		}
+		if t.Supervisor != nil && !sys.Alive(identOf(t.Supervisor.Process)) {
+			continue // the kernel has dropped its lock
+		}
+		return "task " + string(v.ID), nil
+	}
+	return "", nil
+}
+
+// lockCheckout takes the user's checkout for a task that works in it.
+func (m *Manager) lockCheckout(ctx context.Context, l *live, ref task.SourceRef) error {
+	if ref.Strategy != task.StrategyCheckout {
+		return nil
+	}
+	release, err := source.LockCheckout(ref.Repo)
+	if err == nil {
+		l.direct = release
+		return nil
+	}
+	if h, herr := m.holder(ctx, ref.Repo, l.id); herr == nil && h != "" {
+		return task.Errorf(task.CodeOf(err), "open", "%w: %s has it", err, h).
+			WithHint("`caisson close %s` ends it; --source worktree gives the new task files of its own", strings.TrimPrefix(h, "task "))
+	}
+	return err
+}
+
+func (l *live) unlockCheckout() {
+	if l.direct != nil {
+		l.direct()
+		l.direct = nil
+	}
+}
+
+// compareCheckout records what of a checkout's git directory changed that git
+// on the host acts on. Nothing of it is undone: the files are the user's.
+func (m *Manager) compareCheckout(ctx context.Context, l *live, t inventory.Task, rep *task.CloseReport) error {
+	if t.View.Source.Strategy != task.StrategyCheckout || !t.View.Ran || !exists(filepath.Join(l.dir, "shadow.git")) {
+		return nil
+	}
+	changed, err := source.TrustedChanges(ctx, l.ws)
+	note := source.TrustedNote(changed)
+	if err != nil {
+		note = "what your own git acts on in the checkout could not be compared: " + err.Error()
+	}
+	if note == "" {
+		return nil
+	}
+	rep.Notes = append(rep.Notes, note)
+	if l.log != nil {
+		if _, err := l.log.Append(ctx, evidence.CheckoutChanged, self, map[string]any{"paths": changed, "note": note}); err != nil {
+			return err
+		}
+	}
+	return m.cfg.DB.Update(ctx, l.id, func(v *task.View) {
+		if !slices.Contains(v.Source.Notes, note) {
+			v.Source.Notes = append(v.Source.Notes, note)
+		}
+	})
 }

@@ -78,7 +78,8 @@ const (
 	BranchOutcome     Type = "branch.outcome"
 	ExportIntent      Type = "export.intent"
 	ExportOutcome     Type = "export.outcome"
-	LogRepaired       Type = "log.repaired" // written by Open after a crash
+	CheckoutChanged   Type = "checkout.changed" // what of a checkout's git directory host git acts on
+	LogRepaired       Type = "log.repaired"     // written by Open after a crash
 )
 
 // Types lists every event type.
@@ -88,7 +89,7 @@ var Types = []Type{
 	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallIntent, CallOutcome, CallCanceled, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
 	TaskClosed, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
-	ExportIntent, ExportOutcome, LogRepaired,
+	ExportIntent, ExportOutcome, CheckoutChanged, LogRepaired,
 }
 
 // Known reports whether t is in the set.

@@ -136,6 +136,11 @@ func (tx *Tx) Resources(id task.ID) ([]Resource, error) {
 	return tx.resources(`WHERE task = ? ORDER BY id`, string(id))
 }
 
+// OfKind returns every resource of a kind that is not gone, of all tasks.
+func (tx *Tx) OfKind(kind string) ([]Resource, error) {
+	return tx.resources(`WHERE kind = ? AND state <> 'gone' ORDER BY id`, kind)
+}
+
 func (tx *Tx) resources(where string, args ...any) ([]Resource, error) {
 	const op = "inventory.read"
 	rows, err := tx.tx.QueryContext(tx.ctx, `SELECT task, kind, provider, name, external_id, token, state, observed, parent, durable, attempts, next_try, last_error, created, updated FROM resources `+where, args...)

@@ -59,8 +59,11 @@ func discover(dir string) (layout, error) {
 			break
 		}
 	}
-	return layout{}, broken("run `git init` there, or name a repository with --repo", "%s is not in a git repository", quote(start))
+	return layout{}, broken("run `git init` there, or name a repository with --repo", "%s is not in %w", quote(start), errNoRepo)
 }
+
+// errNoRepo says that there is none, and not that one is broken.
+var errNoRepo = errors.New("a git repository")
 
 // at reports the repository whose checkout's top is d.
 func at(d string) (l layout, ok bool, err error) {

@@ -16,6 +16,9 @@ import (
 // repositories inside the tree, and files with names that git reserves.
 // FIFOs, sockets and devices hold nothing and are left.
 func KeepIgnored(ctx context.Context, ws Workspace) ([]task.ResultRef, error) {
+	if ws.Files != "" {
+		return nil, task.Errorf(task.CodeInternal, "source.keep", "the files in %s are the user's own", quote(ws.Files))
+	}
 	v, err := ws.look(ctx)
 	if err != nil {
 		return nil, err

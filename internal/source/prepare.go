@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -122,6 +121,10 @@ type preparation struct {
 	shared bool
 	notes  []string
 	head   string
+	// Of the user's own files: the tree that they are, where it is not the
+	// base's, and what of their git directory host git trusts.
+	startTree string
+	trusted   map[string]string
 }
 
 func (p *preparation) fail(what string, err error) error {
@@ -240,12 +243,14 @@ func (p *preparation) shadow() error {
 		fmt.Fprintf(&refs, "%s refs/tips/%08d\n", t, i)
 	}
 	files := map[string]string{
-		"HEAD":                    "ref: refs/heads/none\n",
-		"config":                  p.config(true),
-		"packed-refs":             refs.String(),
-		"info/exclude":            string(p.r.excludes),
-		"info/attributes":         string(p.r.attrs),
-		"objects/info/alternates": p.r.objects + "\n",
+		"HEAD":            "ref: refs/heads/none\n",
+		"config":          p.config(true),
+		"packed-refs":     refs.String(),
+		"info/exclude":    string(p.r.excludes),
+		"info/attributes": string(p.r.attrs),
+	}
+	if p.r.objects != "" {
+		files["objects/info/alternates"] = p.r.objects + "\n"
 	}
 	if len(p.r.shallow) > 0 {
 		files["shallow"] = string(p.r.shallow)
@@ -476,6 +481,10 @@ func (p *preparation) finish() error {
 // repository has the only index.
 func (p *preparation) record() error {
 	path := p.ws.shadow() + "/" + baseIndex
+	if p.r.Ref.Base == "" && p.startTree == "" {
+		path = p.ws.shadow() + "/mark" // nothing is recorded of any file
+		return p.mark(path, nil)
+	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return p.fail("the index cannot be read", err)
@@ -485,16 +494,26 @@ func (p *preparation) record() error {
 		return err
 	}
 	p.look(entries)
-	// Written anew after the last file: its time is that of the file system's
-	// own clock, and later than theirs.
+	return p.mark(path, raw)
+}
+
+// mark writes a file after the last one of the task's: its time is that of the
+// file system's own clock, and later than theirs.
+func (p *preparation) mark(path string, raw []byte) error {
 	if err := writeFile(path, raw, 0o600); err != nil {
 		return p.fail("the index cannot be written", err)
 	}
-	mark, err := os.Stat(path)
+	st, err := os.Stat(path)
 	if err != nil {
 		return p.fail("the time cannot be read", err)
 	}
-	return p.save(mark.ModTime())
+	if p.ws.Files != "" && deviceOf(p.ws.Files) != deviceOf(p.ws.Dir) {
+		// Another machine's clock may be behind: everything is read again.
+		if _, network, err := sys.IsNetworkFS(p.ws.Files); err != nil || network {
+			return p.save(time.Unix(0, 0))
+		}
+	}
+	return p.save(st.ModTime())
 }
 
 // save writes the state. Entries changed at mark or later count as changed.
@@ -502,13 +521,9 @@ func (p *preparation) save(mark time.Time) error {
 	s := state{
 		Version: 1, Task: p.ws.Task, Repo: p.r.Ref.Repo, CommonDir: p.r.Ref.CommonDir, Format: p.r.format,
 		Strategy: p.r.Ref.Strategy, Base: p.r.Ref.Base, Branch: p.r.Ref.Branch, History: p.r.Ref.History, Pinned: p.pinned, Tips: p.r.Tips, Refs: p.r.Refs,
-		Head: p.head, Identity: p.r.Identity, CutoffS: mark.Unix(), CutoffN: uint32(mark.Nanosecond()), //nolint:gosec // below 1e9
+		StartTree: p.startTree, Trusted: p.trusted, Head: p.head, Identity: p.r.Identity, CutoffS: mark.Unix(), CutoffN: uint32(mark.Nanosecond()), //nolint:gosec // below 1e9
 	}
-	b, err := json.Marshal(&s)
-	if err != nil {
-		return p.fail("the record cannot be written", err)
-	}
-	return p.fail("the record cannot be written", writeFile(p.ws.shadow()+"/"+stateFile, b, 0o600))
+	return p.fail("the record cannot be written", p.ws.saveState(&s))
 }
 
 // look adds notes about what the files alone do not give.

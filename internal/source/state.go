@@ -37,6 +37,9 @@ type state struct {
 	// as changed; it is read from the file system's own clock.
 	CutoffS int64  `json:"cutoff_s"`
 	CutoffN uint32 `json:"cutoff_ns"`
+	// Trusted is what of the checkout's git directory host git trusts, as it was
+	// at the start; for the strategy checkout alone.
+	Trusted map[string]string `json:"trusted,omitempty"`
 }
 
 const (
@@ -55,6 +58,15 @@ func (ws Workspace) loadState() (*state, error) {
 		return nil, task.Errorf(task.CodeSource, "source.state", "the record of the source of %s cannot be read", ws.Task)
 	}
 	return &s, nil
+}
+
+// saveState writes it durably.
+func (ws Workspace) saveState(s *state) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(ws.shadow(), stateFile), b, 0o600)
 }
 
 // emptyTree returns the name of the tree without entries.

@@ -35,7 +35,7 @@ var phrases = map[string]string{
 	"retention.set": "to be kept", "resume.intent": "about to resume", "resume.failed": "not resumed, kept as before",
 	"apply.intent": "about to apply", "apply.outcome": "applied", "apply.recovered": "an apply that was cut short was taken back",
 	"fetch.intent": "about to fetch commits", "branch.intent": "about to make a branch", "branch.outcome": "branch made", "export.intent": "about to export", "export.outcome": "exported",
-	"log.repaired": "log repaired after a crash",
+	"log.repaired": "log repaired after a crash", "checkout.changed": "the checkout's git directory changed",
 }
 
 // bad are the types a reader must not miss.

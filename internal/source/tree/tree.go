@@ -55,6 +55,8 @@ var (
 	ErrKind = errors.New("tree: not a regular file or folder")
 	// ErrLimit says that a folder is deeper or larger than the limits.
 	ErrLimit = errors.New("tree: deeper or larger than the limit")
+	// ErrExists says that something is where nothing must be.
+	ErrExists = errors.New("tree: something is there already")
 	// ErrUnsupported says that this platform has no safe resolution.
 	ErrUnsupported = errors.New("tree: not supported on this platform")
 )

@@ -40,6 +40,15 @@ func (r *Root) Walk(context.Context, func(string, []*Entry) error) error { retur
 // Move reports ErrUnsupported.
 func (r *Root) Move(string, string) error { return ErrUnsupported }
 
+// MakePoint reports ErrUnsupported.
+func (r *Root) MakePoint(string, string, bool, func(string) error) error { return ErrUnsupported }
+
+// Ident reports ErrUnsupported.
+func (r *Root) Ident(string) (string, error) { return "", ErrUnsupported }
+
+// RemovePoint reports ErrUnsupported.
+func (r *Root) RemovePoint(string, string, string) (string, error) { return "", ErrUnsupported }
+
 // Open reports ErrUnsupported.
 func (e *Entry) Open() (*os.File, error) { return nil, ErrUnsupported }
 
