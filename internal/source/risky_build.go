@@ -42,7 +42,7 @@ var buildRules = []riskRule{
 	{
 		id: "build-script", why: "a build, install or test command that a person starts runs it",
 		names: []string{
-			"makefile", "makefile.*", "gnumakefile", "bsdmakefile", "*.mk", "*.mak", "justfile", ".justfile", "*.just", "taskfile.yml", "taskfile.yaml", "taskfile.dist.yml", "taskfile.dist.yaml", "taskfile.*.yml", "magefile.go", "magefiles/**", "earthfile", "doit.cfg", "dodo.py", "tasks.py", "fabfile.py", "invoke.y*ml", "noxfile.py", "tox.ini", "pavement.py", "sconstruct", "sconscript", "wscript", "waf", "build.ninja", "meson.build", "meson.options", "meson_options.txt", "tup.config", "tupfile", "xmake.lua", "premake*.lua", "configure", "configure.ac", "configure.in", "autogen.sh", "bootstrap.sh", "makefile.am", "makefile.in", "aclocal.m4",
+			"makefile", "makefile.*", "gnumakefile", "bsdmakefile", "*.mk", "*.mak", "justfile", ".justfile", "*.just", "taskfile.yml", "taskfile.yaml", "taskfile.dist.yml", "taskfile.dist.yaml", "taskfile.*.yml", "magefile.go", "magefiles/**", "earthfile", "doit.cfg", "dodo.py", "fabfile.py", "invoke.y*ml", "noxfile.py", "tox.ini", "pavement.py", "sconstruct", "sconscript", "wscript", "waf", "build.ninja", "meson.build", "meson.options", "meson_options.txt", "tup.config", "tupfile", "xmake.lua", "premake*.lua", "configure", "configure.ac", "configure.in", "autogen.sh", "bootstrap.sh", "makefile.am", "makefile.in", "aclocal.m4",
 			"build.rs", "build.zig", "build.zig.zon", "build.sbt", "project/*.sbt", "project/*.scala", "project/build.properties", "build.sc", "build.mill", "project.clj", "deps.edn", "shadow-cljs.edn", "bb.edn", "build.boot", "setup.py", "setup.cfg", "conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", "sitecustomize.py", "usercustomize.py", "manage.py", "*.pth", "_manylinux.py", "hatch_build.py", "pdm_build.py", "cibuildwheel.toml", "gemfile", "gems.rb", "*.gemspec", "rakefile", "rakefile.rb", "*.rake", "guardfile", "capfile", "dangerfile*", "fastfile", "fastlane/**", ".rspec", "spec_helper.rb", "binding.gyp", "*.gyp", "*.gypi",
 			"build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts", "*.gradle", "*.gradle.kts", "gradle.properties", "gradlew", "gradlew.bat", "gradle/wrapper/**", "buildsrc/**", "init.gradle*", "libs.versions.toml", "pom.xml", "mvnw", "mvnw.cmd", "build.xml", "ivy.xml", "ivysettings.xml", ".sbtopts", ".jvmopts",
 			"directory.build.*", "directory.packages.props", "*.csproj", "*.fsproj", "*.vbproj", "*.vcxproj", "*.targets", "*.props", "msbuild.rsp", "directory.build.rsp", "build.cake", "build.fsx", "nuke/**", ".nuke/**",
@@ -50,6 +50,11 @@ var buildRules = []riskRule{
 			"cmakepresets.json", "cmakeuserpresets.json", "cmakelists.txt", "*.cmake", "toolchain.cmake", "dune", "dune-project", "dune-workspace", "setup.hs", "setup.lhs", "makefile.pl", "build.pl", "ext/extconf.rb", "extconf.rb", "config.m4", "config.w32",
 			"flake.nix", "shell.nix", "default.nix", "*.nix", "tiltfile", "garden.y*ml", "nx.json", "project.json", "turbo.json", "rush.json", "workspace.json", "angular.json", "wireit.json", "moon.yml", ".moon/**", "ava.config.*", "lage.config.*",
 		},
+	},
+	{
+		id: "build-script", why: "invoke or fabric, which look for this name, run it",
+		names: []string{"tasks.py"}, look: lookTasks,
+		doc: "Only when its text mentions one of them: the name is common.",
 	},
 	{
 		id: "tool-config", why: "it is a program, or names plug-ins, that a development tool loads when it starts",

@@ -148,6 +148,14 @@ func merged[V any](a, b map[string]V) map[string]V {
 	return m
 }
 
+// lookTasks tells a file for a task runner from one of that common name.
+func lookTasks(_, after []byte) string {
+	if bytes.Contains(after, []byte("invoke")) || bytes.Contains(after, []byte("fabric")) {
+		return "a task runner that looks for this name runs it"
+	}
+	return ""
+}
+
 // lookAddresses compares the lines that name an address or an option.
 func lookAddresses(before, after []byte) string {
 	if was, is := addressLines(before), addressLines(after); !maps.Equal(was, is) {

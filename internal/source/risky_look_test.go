@@ -86,6 +86,9 @@ func TestRiskyContents(t *testing.T) {
 		{"requirements.txt", "a==1\n", "a==1 --hash=sha256:aa --config-settings=x\n", "another address"},
 		{"requirements.txt", "a==1\n", "a==1 --global-option=x\n", "another address"},
 
+		{"tasks.py", none, "from celery import shared_task\n", ""},
+		{"tasks.py", none, "from invoke import task\n", "task runner"},
+
 		{".gitattributes", "", "*.c filter=x -diff\n", "diff, filter"},
 		{".gitattributes", "*.c text\n", "*.c text\n*.d working-tree-encoding=UTF-16\n", "working-tree-encoding"},
 		{".gitattributes", "*.c merge=x\n", "", "merge"},

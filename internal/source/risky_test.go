@@ -227,3 +227,59 @@ func TestRisksOfEverySort(t *testing.T) {
 		}
 	}
 }
+
+// TestOrdinaryWorkRaisesNoAlarm changes every ordinary file of a real project
+// and adds some.
+func TestOrdinaryWorkRaisesNoAlarm(t *testing.T) {
+	l := module(t, "github.com/spf13/cobra")
+	o := l.open(Options{})
+	changed := 0
+	for _, p := range strings.Fields(l.git("ls-files")) {
+		if strings.HasSuffix(p, ".go") || strings.HasSuffix(p, ".md") && path.Base(p) != "AGENTS.md" || path.Base(p) == "go.sum" {
+			b, err := os.ReadFile(o.p.Source + "/" + p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.file(p, string(b)+"\n")
+			changed++
+		}
+	}
+	o.file("feature/feature.go", "package feature\n")
+	o.file("feature/testdata/golden.json", "{}\n")
+	o.file("docs/új.md", "x\n")
+	if err := os.Remove(o.p.Source + "/README.md"); err != nil {
+		t.Fatal(err)
+	}
+	rs := o.risks()
+	if changed < 40 || len(rs) > 0 {
+		t.Errorf("%d files changed, listed: %+v", changed, rs)
+	}
+}
+
+// TestManyRisksAreCutShort: the list ends, and says that it does.
+func TestManyRisksAreCutShort(t *testing.T) {
+	o := basic(t).open(Options{})
+	for i := range 101 {
+		for j := range 100 {
+			o.file(fmt.Sprintf("d%d/%d/.envrc", i, j), "x\n")
+		}
+	}
+	rs := o.risks()
+	if last := rs[len(rs)-1]; len(rs) != maxRisks+1 || last.Rule != ruleTooMany || last.Path != "" || !strings.Contains(last.Why, "100 more") {
+		t.Errorf("%d entries, the last %+v", len(rs), last)
+	}
+}
+
+// TestLargeFilesAreNotRead: a file beyond the bounds is listed as such.
+func TestLargeFilesAreNotRead(t *testing.T) {
+	o := basic(t).open(Options{})
+	o.file("big", "x")
+	if err := os.Truncate(o.p.Source+"/big", maxRiskBlob+1); err != nil {
+		t.Fatal(err)
+	}
+	o.file("package.json", `{"name":"`+strings.Repeat("x", maxRiskText)+`"}`)
+	got := ruled(o.risks())
+	if !slices.Equal(got["big"], []string{ruleUnread}) || !slices.Equal(got["package.json"], []string{"package-scripts"}) || len(got) != 2 {
+		t.Errorf("%q", got)
+	}
+}
