@@ -1,4 +1,4 @@
-# Targets: build install test test-fast demo bench clean. What each needs is in CONTRIBUTING.md.
+# Targets: build man install test test-fast demo bench clean. What each needs is in CONTRIBUTING.md.
 
 GO      ?= go
 PREFIX  ?= /usr/local
@@ -12,7 +12,7 @@ BUILD   := $(GO) build -trimpath -buildvcs=false
 WORKER  := internal/workerbin/bin/caisson-worker
 STAMP    = -X $(MODULE)/internal/version.version=$(VERSION) -X $(MODULE)/internal/version.commit=$(COMMIT)
 
-.PHONY: build worker install test test-fast demo bench clean
+.PHONY: build worker man install test test-fast demo bench clean
 
 build: worker
 	$(BUILD) -ldflags "-s -w $(STAMP) -X $(MODULE)/internal/workerbin.digest=$$( (sha256sum $(WORKER) || shasum -a 256 $(WORKER)) 2>/dev/null | cut -d' ' -f1)" -o bin/caisson ./cmd/caisson
@@ -21,9 +21,14 @@ build: worker
 worker:
 	GOOS=linux $(BUILD) -ldflags "-s -w" -o $(WORKER) ./cmd/caisson-worker
 
-install: build
-	install -d $(DESTDIR)$(PREFIX)/bin
+# One page per command, from the texts of --help; dated by the commit.
+man:
+	$(GO) run ./internal/door/cli/manpages -out bin/man/man1 -version "$(VERSION)" -epoch "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
+
+install: build man
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 0755 bin/caisson $(DESTDIR)$(PREFIX)/bin/caisson
+	install -m 0644 bin/man/man1/caisson*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 
 test:
 	bash scripts/test.sh all
