@@ -12,13 +12,14 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-var _ = sys.RegisterFaults("source.branchstored", "source.branched")
+var _ = sys.RegisterFaults("source.branchstored", "source.branchmade")
 
 // BranchOptions says which branch a result becomes.
 type BranchOptions struct {
 	// Repo is the user's repository as it is found now; CommonDir counts.
 	Repo task.SourceRef
-	// Name is the branch without refs/heads/; empty is caisson/<id>.
+	// Name is the branch without refs/heads/; empty is caisson/<id>, or
+	// caisson/<id>-result where the task's own worktree has that branch.
 	Name string
 	// Force moves an existing branch that is checked out nowhere.
 	Force bool
@@ -36,6 +37,9 @@ func (r *Result) Branch(ctx context.Context, o BranchOptions) (*task.BranchRepor
 	name := o.Name
 	if name == "" {
 		name = DefaultBranch(r.Task)
+		if r.s != nil && r.s.Strategy == task.StrategyWorktree {
+			name += "-result" // its worktree stands on a branch of the shorter name
+		}
 	}
 	ref, err := branchRef(name)
 	if err != nil {
@@ -59,6 +63,9 @@ func (r *Result) Branch(ctx context.Context, o BranchOptions) (*task.BranchRepor
 	rep := &task.BranchReport{
 		Schema: "caisson.branch/1", ID: r.Task, Branch: ref, Object: t.commit, Base: r.Base, Commits: t.commits,
 		Files: len(r.Changes), Risky: []task.Risk{}, From: r.From, Notes: append(append([]string(nil), t.notes...), r.leftOut()...),
+	}
+	if rep.Files, err = r.filesBeyondBase(ctx); err != nil {
+		return nil, err
 	}
 	b := &branching{r: r, d: &delivery{g: r.g, task: r.Task, from: r.dir, to: common}, ref: ref, name: name, force: o.Force}
 	if err := b.look(ctx, t.commit); err != nil {
@@ -197,18 +204,18 @@ func (b *branching) make(ctx context.Context, commit string) error {
 		return task.Errorf(task.CodeConflict, "source.branch", "the branch %s cannot be written: %v", quote(b.name), err).
 			WithHint("it may have changed just now: try again, or name another branch")
 	}
-	return sys.Fault("source.branched")
+	return sys.Fault("source.branchmade")
 }
 
 // bring stores what the repository lacks and makes sure that nothing is missing.
 func (b *branching) bring(ctx context.Context, commit string) (keep string, err error) {
-	var known []string
-	if b.r.s != nil {
-		known = b.r.s.Tips
-	} else if err := dropKeeps(b.d.to, b.r.Task); err != nil {
-		return "", err // of a call that was killed; nobody else removes it any more
+	if b.r.s == nil {
+		// Of a call that was killed; nobody else removes it any more.
+		if err := dropKeeps(b.d.to, b.r.Task); err != nil {
+			return "", err
+		}
 	}
-	pack, n, err := b.d.pack(ctx, []string{commit}, known)
+	pack, n, err := b.d.pack(ctx, []string{commit}, b.r.known())
 	if err != nil {
 		return "", err
 	}
@@ -230,6 +237,17 @@ func (b *branching) bring(ctx context.Context, commit string) (keep string, err 
 func (b *branching) reflog(ctx context.Context) bool {
 	out, err := b.d.g.Run(ctx, git.Cmd{Args: []string{"config", "--file", filepath.Join(b.d.to, "config"), "--no-includes", "--get", "core.logAllRefUpdates"}})
 	return err != nil || !strings.EqualFold(strings.TrimSpace(string(out)), "false")
+}
+
+// known are commits that the user's repository had when the task began.
+func (r *Result) known() []string {
+	switch {
+	case r.s != nil:
+		return r.s.Tips
+	case r.Base != "":
+		return []string{r.Base}
+	}
+	return nil
 }
 
 // leftOut says what of the task's files is in no tree.

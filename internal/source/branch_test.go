@@ -146,6 +146,8 @@ func (o *opened) refused(what string, opt BranchOptions, code task.Code) {
 		opt.Repo = o.r.Ref
 	}
 	r := o.result()
+	// Making a commit that is there freshens its pack's time, as git always does.
+	_, _, _ = r.Tip(context.Background())
 	before := picture(o.t, o.repo, nil)
 	rep, err := r.Branch(context.Background(), opt)
 	if task.CodeOf(err) != code || task.HintOf(err) == "" {

@@ -129,14 +129,8 @@ func (r *Result) exportBundle(ctx context.Context, w io.Writer, o ExportOptions,
 // verifyNew checks every object of the result that did not come from the
 // user's repository as git checks what it receives.
 func (r *Result) verifyNew(ctx context.Context, commit string) error {
-	var known []string
-	if r.s != nil {
-		known = r.s.Tips
-	} else if r.Base != "" {
-		known = []string{r.Base}
-	}
 	d := &delivery{g: r.g, task: r.Task, from: r.dir}
-	pack, n, err := d.pack(ctx, []string{commit}, known)
+	pack, n, err := d.pack(ctx, []string{commit}, r.known())
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func TestKilledBranchAndExport(t *testing.T) {
 	n := 0
 	for _, p := range sys.FaultPoints() {
 		export := strings.HasPrefix(p, "source.export")
-		if !export && !strings.HasPrefix(p, "source.branch") {
+		if !export && !strings.HasPrefix(p, "source.branchm") && !strings.HasPrefix(p, "source.branchs") {
 			continue
 		}
 		n++
@@ -67,7 +67,7 @@ func TestKilledBranchAndExport(t *testing.T) {
 					return
 				}
 				rep, err := r.Branch(ctx, BranchOptions{Name: "made"})
-				if err != nil || rep.Created != (p != "source.branched") || l.git("rev-parse", "made") != rep.Object {
+				if err != nil || rep.Created != (p != "source.branchmade") || l.git("rev-parse", "made") != rep.Object {
 					t.Errorf("%+v %v", rep, err)
 				}
 				// The hold on the objects goes with the task.

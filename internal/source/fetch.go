@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -58,12 +59,16 @@ const maxSymrefs = 5
 
 // headOf resolves the HEAD of a task's private clone without git. Empty: there
 // is no commit on it, or no repository inside that is the task's own.
-func (ws Workspace) headOf() (oid string, err error) {
+func (ws Workspace) headOf(ctx context.Context) (oid string, err error) {
 	s, err := ws.loadState()
 	if err != nil {
 		return "", err
 	}
-	if s.Strategy != "" && s.Strategy != task.StrategyClone {
+	switch s.Strategy {
+	case "", task.StrategyClone:
+	case task.StrategyWorktree:
+		return ws.worktreeHead(ctx, s)
+	default:
 		return "", nil // what git directory there is, is not the task's
 	}
 	root, err := tree.OpenRoot(ws.source())
@@ -80,6 +85,36 @@ func (ws Workspace) headOf() (oid string, err error) {
 	}
 	defer dir.Close()
 	return resolveHead(dir)
+}
+
+// worktreeHead resolves the HEAD of a task's worktree, which the user may have
+// committed to. Its git directory is out of the boundary's reach.
+func (ws Workspace) worktreeHead(ctx context.Context, s *state) (string, error) {
+	b, err := readSmall(filepath.Join(adminOf(s.CommonDir, ws.Task), "HEAD"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil // the user removed the worktree; its files may still be there
+	}
+	if err != nil {
+		return "", badHead("%v", err)
+	}
+	sym, oid, ok := parseRefFile(b)
+	if !ok || sym == "" {
+		return oid, nil
+	}
+	g, err := findGit(ctx)
+	if err != nil {
+		return "", err
+	}
+	refs, err := listRefs(ctx, g, s.CommonDir, sym)
+	if err != nil {
+		return "", badHead("%v", err)
+	}
+	for _, r := range refs {
+		if r.Name == sym {
+			return r.Object, nil
+		}
+	}
+	return "", nil
 }
 
 // badHead refuses a HEAD that names no commit one could rely on.

@@ -59,7 +59,7 @@ func Recall(ctx context.Context, ws Workspace, ref task.SourceRef, rs []task.Res
 	}
 	r := &Result{
 		Task: ws.Task, From: FromRefs, Base: ref.Base, g: g, dir: c.dir, format: c.format, close: sc.remove,
-		rescued: one.Object, head: c.head(one),
+		rescued: one.Object, head: c.head(one), ws: ws,
 	}
 	if err := c.trees(ctx, r, one); err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ type Result struct {
 func Look(ctx context.Context, ws Workspace) (*Result, error) {
 	// HEAD first: files that are committed while they are read are then on top
 	// of an older commit, never taken back by a newer one.
-	head, headErr := ws.headOf()
+	head, headErr := ws.headOf(ctx)
 	v, err := ws.look(ctx)
 	if err != nil {
 		return nil, err

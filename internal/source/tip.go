@@ -55,8 +55,37 @@ func (r *Result) tip(ctx context.Context) (*tip, error) {
 				plural(lost, "commit"), isAre(lost)))
 		}
 	}
+	carried, err := r.carried(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if carried {
+		t.notes = append(t.notes, "it also has the uncommitted files of the checkout that the task began with")
+	}
 	r.made = t
 	return t, nil
+}
+
+// carried reports whether the task began with other files than its base has.
+func (r *Result) carried(ctx context.Context) (bool, error) {
+	if r.Base == "" {
+		return false, nil
+	}
+	base, err := r.treeName(ctx, r.Base+"^{tree}")
+	return base != r.Start, err
+}
+
+// filesBeyondBase counts the files that differ from the base.
+func (r *Result) filesBeyondBase(ctx context.Context) (int, error) {
+	carried, err := r.carried(ctx)
+	if err != nil || !carried {
+		return len(r.Changes), err
+	}
+	out, err := r.g.Run(ctx, r.cmd("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff", "--no-textconv", r.Base, r.Tree, "--"))
+	if err != nil {
+		return 0, task.Errorf(task.CodeSource, "source.tip", "the changed files cannot be counted: %v", err)
+	}
+	return strings.Count(string(out), "\x00"), nil
 }
 
 func plural(n int, what string) string {
@@ -147,7 +176,11 @@ func (r *Result) checkHead(ctx context.Context) error {
 	case kind != "commit":
 		return badHead("it names a %s, not a commit", kind)
 	}
-	if _, err := r.g.Run(ctx, r.cmd("rev-list", "--objects", "--quiet", r.head, "--not", "--all")); err != nil {
+	args := []string{"rev-list", "--objects", "--quiet", r.head, "--not", "--all"}
+	if r.Base != "" {
+		args = append(args, r.Base)
+	}
+	if _, err := r.g.Run(ctx, r.cmd(args...)); err != nil {
 		return badHead("its history is not complete: %v", err)
 	}
 	return nil
@@ -208,7 +241,7 @@ func commitTree(ctx context.Context, g *git.Git, c commitSpec) (string, error) {
 	if c.parent != "" {
 		args = append(args, "-p", c.parent)
 	}
-	date := strconv.FormatInt(c.when, 10) + " +0000"
+	date := "@" + strconv.FormatInt(c.when, 10) + " +0000"
 	out, err := g.Run(ctx, git.Cmd{
 		GitDir: c.dir, Args: append(args, c.tree), Stdin: strings.NewReader(c.message),
 		Env: []string{

@@ -32,7 +32,7 @@ var repeated = map[string]int{"evidence.append.before": 14, "evidence.append.wri
 // elsewhere are points that no life of a task passes on this road.
 var elsewhere = map[string]bool{
 	"inventory.migrate.before": true, "inventory.migrate.after": true, // internal/inventory kills there
-	"source.branchstored": true, "source.branched": true, "source.exportmade": true, "source.exporting": true, "source.exported": true, // internal/source kills there
+	"source.branchstored": true, "source.branchmade": true, "source.exportmade": true, "source.exporting": true, "source.exported": true, // internal/source kills there
 	"close.stuck": true, "open.abandoned": true, "reap.locked": true, "reap.adopted": true, "reap.noted": true, "close.kept": true, // below
 	// TestDeliverKilled
 	"deliver.planned": true, "deliver.intended": true, "deliver.applied": true, "branch.intended": true, "branch.made": true, "export.intended": true, "export.made": true,
