@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-var _ = sys.RegisterFaults("source.branched", "source.registering", "source.registered", "source.linked", "source.unregistering", "source.unregistered", "source.unbranched")
+var _ = sys.RegisterFaults("source.worktreebranched", "source.registering", "source.registered", "source.linked", "source.unregistering", "source.unregistered", "source.unbranched")
 
 // A worktree task's files are a linked worktree of the user's repository, so
 // that the user's own git and editor show them live. It is registered by hand:
@@ -119,7 +119,7 @@ func (p *preparation) register(ctx context.Context) error {
 		head, p.r.Ref.Branch = p.r.Ref.Base+"\n", ""
 		p.notes = append(p.notes, "the worktree stands on the commit without a branch: "+err.Error())
 	}
-	if err := sys.Fault("source.branched"); err != nil {
+	if err := sys.Fault("source.worktreebranched"); err != nil {
 		return err
 	}
 	index, err := os.ReadFile(p.ws.shadow() + "/" + baseIndex)

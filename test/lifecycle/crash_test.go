@@ -35,6 +35,8 @@ var elsewhere = map[string]bool{
 	"source.branchstored": true, "source.branchmade": true, "source.exportmade": true, "source.exporting": true, "source.exported": true, // internal/source kills there
 	"close.stuck": true, "open.abandoned": true, "reap.locked": true, "reap.adopted": true, "reap.noted": true, "close.kept": true, // below
 	// TestDeliverKilled
+	"apply.locked": true, "apply.done": true, "swap.begun": true, "swap.staged": true, "swap.journaled": true, "swap.stepped": true, "swap.undone": true,
+	"swap.exchanged": true, "swap.durable": true, "swap.committed": true, "swap.removed": true,
 	"deliver.planned": true, "deliver.intended": true, "deliver.applied": true, "branch.intended": true, "branch.made": true, "export.intended": true, "export.made": true,
 	// TestResumeKilled
 	"hold.taken": true, "hold.settled": true, "hold.recorded": true, "keep.noted": true,
