@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -62,7 +63,17 @@ func (l *riskList) add(p []byte, rule, why string) {
 		l.seen[key] = map[string]bool{}
 	}
 	l.seen[key][rule] = true
-	l.risks = append(l.risks, task.Risk{Path: quote(key), Rule: rule, Why: why, Raw: bytes.Clone(p)})
+	l.risks = append(l.risks, task.Risk{Path: showRisk(key), Rule: rule, Why: why, Raw: bytes.Clone(p)})
+}
+
+// showRisk shows a path so that what deceives in it is seen.
+func showRisk(p string) string {
+	for _, part := range strings.Split(p, "/") {
+		if deceives(part) != "" {
+			return strconv.QuoteToASCII(p)
+		}
+	}
+	return quote(p)
 }
 
 func (l *riskList) done() []task.Risk {
@@ -91,6 +102,7 @@ type rawChange struct {
 	task.Change
 	oldOID, newOID string
 	look           *riskRule // whose content decides
+	then           *riskRule // holds when the content does not count
 	folded         []string
 	target         string // of a link
 	targetWhole    bool   // target is all of it
@@ -119,7 +131,7 @@ func (r *Result) rawChanges(ctx context.Context) ([]rawChange, error) {
 func (c *rawChange) judgeName(l *riskList) {
 	c.folded = foldPath(string(c.Path))
 	gone := c.Status == 'D'
-	if i := riskNameIndex.find(c.folded); i >= 0 {
+	if i := riskNameIndex.find(c.folded, -1); i >= 0 {
 		rule := &riskRules[i]
 		switch {
 		case gone && rule.lost != "":
@@ -127,6 +139,12 @@ func (c *rawChange) judgeName(l *riskList) {
 		case gone:
 		case rule.look != nil && c.isFile() && c.sameKind():
 			c.look = rule
+			for i >= 0 && riskRules[i].look != nil {
+				i = riskNameIndex.find(c.folded, i)
+			}
+			if i >= 0 {
+				c.then = &riskRules[i]
+			}
 		default:
 			l.add(c.Path, rule.id, rule.why)
 		}

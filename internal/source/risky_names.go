@@ -137,12 +137,12 @@ func compileRisks(rules []riskRule) *riskNames {
 	return n
 }
 
-// find returns the index of the first rule that matches, or -1.
-func (n *riskNames) find(parts []string) int {
+// find returns the index of the first rule behind after that matches, or -1.
+func (n *riskNames) find(parts []string, after int) int {
 	best := -1
 	try := func(ps []riskPattern, parts []string) {
 		for _, p := range ps {
-			if (best < 0 || p.rule < best) && p.ends(parts) {
+			if p.rule > after && (best < 0 || p.rule < best) && p.ends(parts) {
 				best = p.rule
 			}
 		}

@@ -71,6 +71,8 @@ func (r *Result) judgeContents(ctx context.Context, cs []rawChange, l *riskList)
 					}
 					if why := c.look.look(was, nonNilBytes(got.data)); why != "" {
 						l.add(c.Path, c.look.id, why)
+					} else if c.then != nil {
+						l.add(c.Path, c.then.id, c.then.why)
 					}
 				}
 			}

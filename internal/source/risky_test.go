@@ -120,7 +120,7 @@ func TestControlFilesInDisguise(t *testing.T) {
 		".gitmodules.":                 "git-modules",
 		"node_modules/x/.NPMRC":        "package-manager",
 	} {
-		i := riskNameIndex.find(foldPath(name))
+		i := riskNameIndex.find(foldPath(name), -1)
 		got := ""
 		if i >= 0 {
 			got = riskRules[i].id
@@ -136,7 +136,7 @@ func TestOrdinaryNamesAreNotListed(t *testing.T) {
 		"main.go", "internal/source/result.go", "src/index.ts", "README.md", "docs/guide.md", "go.sum", "lib/env.py", "environment.go", "src/hooks/useThing.ts", "hooks/README.md", ".gitignore", ".editorconfig", ".nvmrc", ".dockerignore",
 		"cmd/update/main.go", "testdata/config.json", "web/package/index.html", "target.go", "bin.go", "vendor/golang.org/x/sys/unix/a.go", "LICENSE", "tests/test_main.py", "src/app/service.ts", "x/claude.go", "agents/run.md", "github/workflows.md", "k8s/deployment.yaml", "data.csv", "été.txt", "日本/語.md", "emoji ❤️.txt", "a b.txt",
 	} {
-		if i := riskNameIndex.find(foldPath(name)); i >= 0 {
+		if i := riskNameIndex.find(foldPath(name), -1); i >= 0 {
 			t.Errorf("%s: rule %s", name, riskRules[i].id)
 		}
 		for _, part := range strings.Split(name, "/") {
@@ -196,6 +196,9 @@ func TestRisksOfEverySort(t *testing.T) {
 	o.file("readme", "twin\n")
 	o.file("e\u0301.txt", "x\n")
 	o.file("\u00e9.txt", "x\n")
+	o.file("node_modules/x/package.json", `{"name":"x"}`)
+	o.file("plain/package.json", `{"name":"x"}`)
+	o.file("CLAUDE.md ", "x\n")
 	o.file("bare/HEAD", "ref: refs/heads/main\n")
 	o.file(".gitattributes", "*.txt text filter=evil\n")
 	if err := os.Remove(o.p.Source + "/CODEOWNERS"); err != nil {
@@ -208,6 +211,7 @@ func TestRisksOfEverySort(t *testing.T) {
 		"tool": {ruleExecutable}, "script": {ruleExecutable, ruleMode}, "plain.txt": {ruleMode}, "old.js": {ruleExecutable}, "dir/a.txt": nil,
 		"DIR/x.txt": {ruleTwin}, "readme": {ruleTwin}, "e\u0301.txt": {ruleTwin}, "\u00e9.txt": {ruleTwin},
 		"bare/HEAD": {ruleBareRepo}, ".gitattributes": {"git-attributes"}, "CODEOWNERS": {"review-rules"}, "README": nil, "run.sh": nil,
+		"node_modules/x/package.json": {"installed-code"}, "plain/package.json": nil, "CLAUDE.md ": {"agent-instructions", ruleName},
 	} {
 		if !slices.Equal(got[p], want) {
 			t.Errorf("%q: %q, want %q", p, got[p], want)
@@ -216,6 +220,9 @@ func TestRisksOfEverySort(t *testing.T) {
 	for _, r := range rs {
 		if r.Path == ".gitattributes" && !strings.Contains(r.Why, "filter") {
 			t.Errorf("the attribute is not named: %s", r.Why)
+		}
+		if string(r.Raw) == "CLAUDE.md " && r.Path != `"CLAUDE.md "` {
+			t.Errorf("shown as %s", r.Path)
 		}
 		if r.Path == "" || r.Why == "" || string(r.Raw) == "" || strings.HasSuffix(r.Why, ".") {
 			t.Errorf("%+v", r)
@@ -253,6 +260,22 @@ func TestOrdinaryWorkRaisesNoAlarm(t *testing.T) {
 	rs := o.risks()
 	if changed < 40 || len(rs) > 0 {
 		t.Errorf("%d files changed, listed: %+v", changed, rs)
+	}
+}
+
+// TestGitlinksAreListed: files never make one, a rescued commit can.
+func TestGitlinksAreListed(t *testing.T) {
+	for _, c := range []struct {
+		status   byte
+		old, new uint32
+		want     int
+	}{{'A', 0, modeGitlink, 1}, {'M', modeGitlink, modeGitlink, 1}, {'T', 0o100644, modeGitlink, 1}, {'D', modeGitlink, 0, 0}} {
+		l := &riskList{seen: map[string]map[string]bool{}}
+		rc := rawChange{Change: task.Change{Status: c.status, Path: []byte("sub"), OldMode: c.old, NewMode: c.new}}
+		rc.judgeName(l)
+		if rs := l.done(); len(rs) != c.want || c.want > 0 && rs[0].Rule != ruleGitlink {
+			t.Errorf("%c %o %o: %+v", c.status, c.old, c.new, rs)
+		}
 	}
 }
 
