@@ -8,8 +8,9 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-// withoutRepository reports whether no repository can take what the task made.
-func withoutRepository(t inventory.Task) bool { return t.View.Source.CommonDir == "" }
+// withoutRepository reports whether the task has copies of files and no
+// repository can take what it made of them.
+func withoutRepository(t inventory.Task) bool { return t.View.Source.Strategy == task.StrategyCopy }
 
 // wholeKept decides whether the files of a task that changed something and has
 // no repository to put it into stay as they are. Closed or expired once they

@@ -229,6 +229,11 @@ func (c *copier) full(path string) error {
 // add remembers what was written at path.
 func (c *copier) add(path, oid string, i tree.Info) {
 	c.entries = append(c.entries, entryOf(path, oid, i))
+	c.newest(i)
+}
+
+// newest remembers the last changing time that something of ours got.
+func (c *copier) newest(i tree.Info) {
 	if i.CtimeS > c.last.CtimeS || i.CtimeS == c.last.CtimeS && i.CtimeN > c.last.CtimeN {
 		c.last = i
 	}

@@ -25,7 +25,7 @@ const maxIndex = 512 << 20
 // git reads a copy of the user's index under caisson's own git directory, so
 // that nothing the user's repository configures can run, and writes nothing.
 func Uncommitted(ctx context.Context, r *Repo, ws Workspace) (string, error) {
-	if r.Ref.Strategy == task.StrategyCheckout || r.Ref.Base == "" || r.Ref.BaseRev != "" && r.Ref.BaseRev != "HEAD" {
+	if r.Ref.Strategy == task.StrategyCheckout || r.Ref.Dirty != task.DirtyNone || r.Ref.Base == "" || r.Ref.BaseRev != "" && r.Ref.BaseRev != "HEAD" {
 		return "", nil // another revision was asked for: the checkout is not meant
 	}
 	index := filepath.Join(ws.shadow(), "look.index") // goes with it, should this process be killed

@@ -174,12 +174,17 @@ func entryOf(path, oid string, i tree.Info) indexEntry {
 // same reports whether a file is as the checkout left it. The changing time
 // decides: it cannot be set from inside a boundary.
 func (e *indexEntry) same(i tree.Info, s *state) bool {
-	if i.CtimeS > s.CutoffS || i.CtimeS == s.CutoffS && i.CtimeN >= s.CutoffN {
+	if s.since(i) {
 		return false
 	}
 	return uint32(i.Size) == e.size && uint32(i.Ino) == e.ino && //nolint:gosec // git keeps the low 32 bits
 		uint32(i.MtimeS) == e.mtimeS && i.MtimeN == e.mtimeN &&
 		uint32(i.CtimeS) == e.ctimeS && i.CtimeN == e.ctimeN && fitsMode(e.mode, i)
+}
+
+// since reports whether something was changed after the task had begun.
+func (s *state) since(i tree.Info) bool {
+	return i.CtimeS > s.CutoffS || i.CtimeS == s.CutoffS && i.CtimeN >= s.CutoffN
 }
 
 // fitsMode reports whether kind and executable bit are those of the entry.

@@ -54,6 +54,8 @@ type Repo struct {
 	attrs    []byte
 	settings [][2]string // carried into the task's configuration
 	objects  string      // the user's object store
+	fileMode bool        // the user's git looks at the executable bit
+	sparse   bool        // the checkout is sparse
 	archive  string      // of the copy strategy: the form of the archive; empty: a folder
 }
 
@@ -127,6 +129,11 @@ func inspectRepo(ctx context.Context, o Options) (*Repo, error) {
 		return nil, err
 	}
 	r.chooseRefs(refs)
+	mode, set := conf.last["core.filemode"]
+	r.fileMode, r.sparse = !set || truth(mode), truth(conf.last["core.sparsecheckout"])
+	if err := r.mayCarry(ctx, o); err != nil {
+		return nil, err
+	}
 	r.Identity = conf.identity(o.Env)
 	r.excludes = conf.excludes(l.common, o.Env)
 	r.attrs, _ = readWithin(l.common, "info/attributes", 1<<20)

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/source/tree"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -99,7 +99,7 @@ func (p *preparation) files(ctx context.Context) error {
 			cancel(checkErr)
 		}
 	}()
-	err := p.checkout(cctx)
+	err := p.checkedOut(cctx)
 	if err != nil {
 		cancel(err)
 	}
@@ -113,6 +113,25 @@ func (p *preparation) files(ctx context.Context) error {
 	return sys.Fault("source.checkedout")
 }
 
+// checkedOut makes the files: the base's, or the user's uncommitted ones.
+func (p *preparation) checkedOut(ctx context.Context) (err error) {
+	if p.r.Ref.Dirty == task.DirtyNone {
+		return p.checkout(ctx, p.r.Ref.Base)
+	}
+	p.ws.say("looking at your checkout")
+	if p.carried, err = p.ws.capture(ctx, p.r); err != nil {
+		return err
+	}
+	tree := p.carried.index
+	if p.r.Ref.Base == "" && p.carried.staged == 0 {
+		tree = ""
+	}
+	if err := p.checkout(ctx, tree); err != nil {
+		return err
+	}
+	return p.bring(ctx)
+}
+
 type preparation struct {
 	r      *Repo
 	ws     Workspace
@@ -121,10 +140,12 @@ type preparation struct {
 	shared bool
 	notes  []string
 	head   string
-	// Of the user's own files: the tree that they are, where it is not the
-	// base's, and what of their git directory host git trusts.
+	// With uncommitted state: what that is, the tree it makes when that is not
+	// the base's, and the newest that was put there.
+	carried   *carried
 	startTree string
-	trusted   map[string]string
+	last      tree.Info
+	trusted   map[string]string // what of the user's own git directory host git trusts
 }
 
 func (p *preparation) fail(what string, err error) error {
@@ -421,8 +442,8 @@ func (p *preparation) connected(ctx context.Context) error {
 
 // checkout writes the files. The git directory is ours, so no filter, hook or
 // attribute driver exists that could run.
-func (p *preparation) checkout(ctx context.Context) error {
-	if p.r.Ref.Base == "" {
+func (p *preparation) checkout(ctx context.Context, treeish string) error {
+	if treeish == "" {
 		return nil
 	}
 	p.ws.say("checking files out")
@@ -430,7 +451,7 @@ func (p *preparation) checkout(ctx context.Context) error {
 		GitDir: p.ws.source() + "/.git", WorkTree: p.ws.source(), Progress: p.ws.Progress,
 		Env:    []string{"GIT_OBJECT_DIRECTORY=" + p.ws.shadow() + "/objects"},
 		Config: []string{"index.version=2", "checkout.workers=0"},
-		Args:   []string{"read-tree", "--reset", "-u", "-v", p.r.Ref.Base},
+		Args:   []string{"read-tree", "--reset", "-u", "-v", treeish},
 	}
 	if p.r.Ref.Strategy != task.StrategyClone {
 		// The files have no git directory of their own.
@@ -439,111 +460,4 @@ func (p *preparation) checkout(ctx context.Context) error {
 	}
 	_, err := p.r.git.Run(ctx, cmd)
 	return p.fail("the base cannot be checked out", err)
-}
-
-// finish records the stat cache and everything later calls need.
-func (p *preparation) finish() error {
-	if p.r.Ref.Strategy != task.StrategyClone {
-		return p.record()
-	}
-	var raw []byte
-	var entries []indexEntry
-	var err error
-	if p.r.Ref.Base != "" {
-		path := p.ws.source() + "/.git/index"
-		if raw, err = os.ReadFile(path); err != nil {
-			return p.fail("the index cannot be read", err)
-		}
-		if entries, err = parseIndex(raw, p.r.format); err != nil {
-			return err
-		}
-		if err := os.WriteFile(p.ws.shadow()+"/"+baseIndex, raw, 0o600); err != nil {
-			return p.fail("the index cannot be copied", err)
-		}
-		own := ownIndex(raw, entries, p.r.format, uint32(p.in.UID), uint32(p.in.GID)) //nolint:gosec // ids
-		if err := os.WriteFile(path, own, 0o644); err != nil {                        //nolint:gosec // the task's own
-			return p.fail("the index cannot be written", err)
-		}
-	}
-	p.look(entries)
-	// The clock of the file system that holds the files, not of the process.
-	mark, err := os.Stat(p.ws.source() + "/.git/HEAD")
-	if len(entries) > 0 && err == nil {
-		mark, err = os.Stat(p.ws.source() + "/.git/index")
-	}
-	if err != nil {
-		return p.fail("the time cannot be read", err)
-	}
-	return p.save(mark.ModTime())
-}
-
-// record is finish for files without a git directory of their own: the shadow
-// repository has the only index.
-func (p *preparation) record() error {
-	path := p.ws.shadow() + "/" + baseIndex
-	if p.r.Ref.Base == "" && p.startTree == "" {
-		path = p.ws.shadow() + "/mark" // nothing is recorded of any file
-		return p.mark(path, nil)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return p.fail("the index cannot be read", err)
-	}
-	entries, err := parseIndex(raw, p.r.format)
-	if err != nil {
-		return err
-	}
-	p.look(entries)
-	return p.mark(path, raw)
-}
-
-// mark writes a file after the last one of the task's: its time is that of the
-// file system's own clock, and later than theirs.
-func (p *preparation) mark(path string, raw []byte) error {
-	if err := writeFile(path, raw, 0o600); err != nil {
-		return p.fail("the index cannot be written", err)
-	}
-	st, err := os.Stat(path)
-	if err != nil {
-		return p.fail("the time cannot be read", err)
-	}
-	if p.ws.Files != "" && deviceOf(p.ws.Files) != deviceOf(p.ws.Dir) {
-		// Another machine's clock may be behind: everything is read again.
-		if _, network, err := sys.IsNetworkFS(p.ws.Files); err != nil || network {
-			return p.save(time.Unix(0, 0))
-		}
-	}
-	return p.save(st.ModTime())
-}
-
-// save writes the state. Entries changed at mark or later count as changed.
-func (p *preparation) save(mark time.Time) error {
-	s := state{
-		Version: 1, Task: p.ws.Task, Repo: p.r.Ref.Repo, CommonDir: p.r.Ref.CommonDir, Format: p.r.format,
-		Strategy: p.r.Ref.Strategy, Base: p.r.Ref.Base, Branch: p.r.Ref.Branch, History: p.r.Ref.History, Pinned: p.pinned, Tips: p.r.Tips, Refs: p.r.Refs,
-		StartTree: p.startTree, Trusted: p.trusted, Head: p.head, Identity: p.r.Identity, CutoffS: mark.Unix(), CutoffN: uint32(mark.Nanosecond()), //nolint:gosec // below 1e9
-	}
-	return p.fail("the record cannot be written", p.ws.saveState(&s))
-}
-
-// look adds notes about what the files alone do not give.
-func (p *preparation) look(entries []indexEntry) {
-	links, lfs := 0, false
-	for _, e := range entries {
-		switch {
-		case e.mode == gitlink:
-			links++
-		case !lfs && e.mode != 0o120000 && filepath.Base(e.path) == ".gitattributes":
-			// Nothing has run in the tree yet, but the tree may hold links.
-			if b, err := readBelow(p.ws.source(), e.path, 1<<20); err == nil && strings.Contains(string(b), "filter=lfs") {
-				lfs = true
-			}
-		}
-	}
-	if links > 0 {
-		p.notes = append(p.notes, fmt.Sprintf("%d submodule folders are empty: submodules are not fetched", links))
-	}
-	if lfs {
-		p.notes = append(p.notes, "Git LFS files are pointers: their content is not fetched")
-	}
 }

@@ -230,6 +230,13 @@ func (sc *scanner) sort(ask []*tree.Entry, ignored []bool) error {
 	for i, e := range ask {
 		switch {
 		case ignored[i]:
+			own, err := sc.asBrought(e)
+			if err != nil {
+				return err
+			}
+			if own {
+				continue // the user's, as it was
+			}
 			sc.out.ignored = append(sc.out.ignored, e.Path)
 		case e.Info.Kind == tree.Dir:
 			e.Descend = true
@@ -241,6 +248,31 @@ func (sc *scanner) sort(ask []*tree.Entry, ignored []bool) error {
 		}
 	}
 	return nil
+}
+
+// asBrought reports whether an ignored entry is one that came from the user's
+// checkout, with nothing in it changed, added or taken away since.
+func (sc *scanner) asBrought(e *tree.Entry) (bool, error) {
+	if sc.s.Dirty != task.DirtyAll || sc.s.since(e.Info) {
+		return false, nil
+	}
+	if e.Info.Kind != tree.Dir {
+		return true, nil
+	}
+	dir, err := sc.root.OpenDir(e.Path)
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	own := true
+	err = dir.Walk(sc.asker.ctx, func(_ string, entries []*tree.Entry) error {
+		for _, e := range entries {
+			own = own && !sc.s.since(e.Info)
+			e.Descend = own && e.Info.Kind == tree.Dir
+		}
+		return nil
+	})
+	return own, err
 }
 
 // ignoreFiles puts the ignore files that apply in dir into the staging folder.

@@ -26,6 +26,7 @@ type state struct {
 	// files that had no commit. StartTree may be set alone.
 	Start     string           `json:"start,omitempty"`
 	StartTree string           `json:"start_tree,omitempty"`
+	Dirty     task.Dirty       `json:"dirty,omitempty"`
 	Branch    string           `json:"branch"`
 	History   task.History     `json:"history"`
 	Pinned    bool             `json:"pinned"`

@@ -122,7 +122,7 @@ func (p *preparation) register(ctx context.Context) error {
 	if err := sys.Fault("source.worktreebranched"); err != nil {
 		return err
 	}
-	index, err := os.ReadFile(p.ws.shadow() + "/" + baseIndex)
+	index, err := os.ReadFile(p.ws.shadow() + "/" + p.indexName())
 	if err != nil {
 		return p.fail("the index cannot be read", err)
 	}

@@ -296,15 +296,31 @@ func (e *Entry) Open() (*os.File, error) {
 
 // Readlink returns the target of the entry, which must be a link.
 func (e *Entry) Readlink() (string, error) {
-	p, err := openat2(e.dir.fd, e.Name, unix.O_PATH|unix.O_NOFOLLOW)
+	target, err := e.dir.readlink(e.Name)
+	return target, wrap("readlink", e.Path, err)
+}
+
+// Readlink returns the target of the link at path.
+func (r *Root) Readlink(path string) (string, error) {
+	h, name, err := r.parent(path)
 	if err != nil {
-		return "", wrap("readlink", e.Path, err)
+		return "", wrap("readlink", path, err)
+	}
+	defer h.close()
+	target, err := h.readlink(name)
+	return target, wrap("readlink", path, err)
+}
+
+func (h *handle) readlink(name string) (string, error) {
+	p, err := openat2(h.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return "", err
 	}
 	defer unix.Close(p)
 	buf := make([]byte, unix.PathMax+1)
 	n, err := unix.Readlinkat(p, "", buf)
 	if err != nil {
-		return "", wrap("readlink", e.Path, err)
+		return "", err
 	}
 	return string(buf[:n]), nil
 }

@@ -34,6 +34,9 @@ func (r *Root) Open(string) (*os.File, Info, error) { return nil, Info{}, ErrUns
 // ReadFile reports ErrUnsupported.
 func (r *Root) ReadFile(string, int64) ([]byte, error) { return nil, ErrUnsupported }
 
+// Readlink reports ErrUnsupported.
+func (r *Root) Readlink(string) (string, error) { return "", ErrUnsupported }
+
 // Walk reports ErrUnsupported.
 func (r *Root) Walk(context.Context, func(string, []*Entry) error) error { return ErrUnsupported }
 
