@@ -97,6 +97,14 @@ func everything(t *testing.T, o *opened) {
 			t.Errorf("diff: %v", err)
 		}
 	}
+	r, err := Look(ctx, o.ws)
+	if err != nil {
+		t.Fatalf("look: %v", err)
+	}
+	defer r.Close()
+	if _, err := r.Risks(ctx); err != nil {
+		t.Errorf("risks: %v", err)
+	}
 	if _, err := Changes(ctx, o.ws, true); err != nil {
 		t.Errorf("changes: %v", err)
 	}

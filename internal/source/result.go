@@ -127,7 +127,7 @@ func diffArgs(o DiffOptions) []string {
 	case o.Stat:
 		stat := "--stat"
 		if o.Width > 0 {
-			stat += "=" + strconv.Itoa(o.Width)
+			stat += "=" + strconv.Itoa(min(o.Width, 1000)) // git pads lines to it
 		}
 		args = append(args, stat)
 	default:
