@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/caisson-dev/caisson/internal/sys"
 )
@@ -96,8 +97,21 @@ func drop(dir string) error {
 			}
 		}
 	}
+	dropTemp(dir)
 	// Stays when something is kept in it.
 	_ = os.Remove(filepath.Join(dir, keptFolder))
 	_ = os.Remove(dir)
 	return nil
+}
+
+// dropTemp removes what a process left that was killed while it wrote a record.
+func dropTemp(dir string) {
+	names, _ := os.ReadDir(dir)
+	for _, n := range names {
+		for _, of := range []string{journalFile, commitFile} {
+			if strings.HasPrefix(n.Name(), ".tmp-"+of+"-") {
+				_ = os.Remove(filepath.Join(dir, n.Name()))
+			}
+		}
+	}
 }

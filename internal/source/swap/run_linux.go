@@ -29,6 +29,11 @@ func Run(ctx context.Context, job Job, steps []Step) error {
 	if len(steps) == 0 {
 		return nil
 	}
+	for _, s := range steps {
+		if !Valid(s.Path) || s.Old == nil && s.New == nil {
+			return fmt.Errorf("%s: %w", strconv.QuoteToGraphic(s.Path), fs.ErrInvalid)
+		}
+	}
 	if exists(filepath.Join(job.Journal, journalFile)) {
 		return fmt.Errorf("%s holds a journal that was not recovered", job.Journal)
 	}
@@ -120,6 +125,7 @@ func begin(job Job) (*runner, error) {
 	if err := os.MkdirAll(job.Journal, 0o700); err != nil {
 		return nil, err
 	}
+	dropTemp(job.Journal)
 	if err := r.j.write(job.Journal); err != nil {
 		return nil, err
 	}

@@ -98,6 +98,12 @@ func (r *runner) back() (left []Left, err error) {
 	if err := r.sync(); err != nil {
 		return left, err
 	}
+	// From here the staging folder holds nothing of anybody's, so a removal of
+	// it that is cut short is not taken for steps to be undone.
+	r.j.Ready = false
+	if err := r.j.write(r.job.Journal); err != nil {
+		return left, err
+	}
 	return left, r.remove()
 }
 
@@ -239,7 +245,7 @@ func (r *runner) undoAdd(s *step, held *Seen, slot string, dir int, name string)
 	}
 	if s.New.Kind == Dir {
 		if !at.is(s.New) {
-			return false, nil
+			return true, nil // ours is gone already
 		}
 		err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
 		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {

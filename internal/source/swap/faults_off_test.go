@@ -1,0 +1,5 @@
+//go:build !faults
+
+package swap
+
+const faulty = false
