@@ -60,7 +60,6 @@ func TestApplyRefuses(t *testing.T) {
 			o.git("update-index", "--skip-worktree", "dir/b.txt")
 			remove(o, "dir/b.txt")
 		}, "dir/b.txt", "sparse"},
-		{"sparse checkout", func(o *opened) { o.git("sparse-checkout", "set", "--cone", "dir") }, "new/file", ""},
 		{"sparse index", func(o *opened) { o.git("sparse-checkout", "set", "--cone", "--sparse-index", "other") }, "dir/b.txt", "sparse"},
 		{"untracked", func(o *opened) { o.write("new/file", "mine\n") }, "new/file", "untracked"},
 		{"ignored", func(o *opened) { o.write(".git/info/exclude", "new\n"); o.write("new/file", "mine\n") }, "new/file", "untracked"},
