@@ -28,19 +28,24 @@ type BranchOptions struct {
 // DefaultBranch is the branch that a result becomes when no name is given.
 func DefaultBranch(id task.ID) string { return "caisson/" + string(id) }
 
+// BranchName is the branch that Branch makes when it is given name.
+func (r *Result) BranchName(name string) string {
+	switch {
+	case name != "":
+		return name
+	case r.s != nil && r.s.Strategy == task.StrategyWorktree:
+		return DefaultBranch(r.Task) + "-result" // its worktree stands on a branch of the shorter name
+	}
+	return DefaultBranch(r.Task)
+}
+
 // Branch makes the result a branch of the user's repository: its objects are
 // verified and stored, then one ref transaction, with the value that was seen
 // before, names them. A branch that is there with this very commit is success.
 // No hook runs, and no checkout, index or other ref is touched. On a crash in
 // between only objects are left, held by nothing once the task is closed.
 func (r *Result) Branch(ctx context.Context, o BranchOptions) (*task.BranchReport, error) {
-	name := o.Name
-	if name == "" {
-		name = DefaultBranch(r.Task)
-		if r.s != nil && r.s.Strategy == task.StrategyWorktree {
-			name += "-result" // its worktree stands on a branch of the shorter name
-		}
-	}
+	name := r.BranchName(o.Name)
 	ref, err := branchRef(name)
 	if err != nil {
 		return nil, err

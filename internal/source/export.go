@@ -85,11 +85,7 @@ func (r *Result) exportPatch(ctx context.Context, w io.Writer) error {
 // exportBundle writes a bundle with one branch: the history of the tip, without
 // what the base has.
 func (r *Result) exportBundle(ctx context.Context, w io.Writer, o ExportOptions, rep *task.ExportReport) error {
-	name := o.Branch
-	if name == "" {
-		name = DefaultBranch(r.Task)
-	}
-	ref, err := branchRef(name)
+	ref, err := branchRef(r.BranchName(o.Branch))
 	if err != nil {
 		return err
 	}
