@@ -168,6 +168,10 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		s.Objects = append(s.Objects, backend.Mount{Source: o, Target: fmt.Sprintf("%s/%d", backend.ObjectsDir, i)})
 	}
 	var findings []task.Finding
+	if d.req.Dirty == task.DirtyAll {
+		findings = append(findings, task.Finding{ID: "dirty-all", Axis: task.CRD, Cap: 1, Location: d.repo.Ref.Repo,
+			Text: "the ignored files of your checkout are inside, by --dirty=all; such files often hold credentials"})
+	}
 	for _, g := range d.req.Grants {
 		d.grants = append(d.grants, task.Grant{Kind: g, Value: "yes", Source: "flag"})
 		switch g {

@@ -93,7 +93,7 @@ func (r *requestFlags) complete(_ *app, cmd *cobra.Command) {
 	}
 	for flag, f := range map[string]cobra.CompletionFunc{
 		"repo": dirs, "rootfs": dirs, "ro": dirs, "at": dirs,
-		"source": fixed(strategies), "history": fixed(histories), "keep": fixed(keepModes),
+		"source": fixed(strategies), "dirty": fixed(dirtyModes), "history": fixed(histories), "keep": fixed(keepModes),
 		"backend": fixed(backends), "net": fixed([]string{"none"}), "grant": fixed(grantKinds), "need": completeNeed,
 		"name": cobra.NoFileCompletions, "base": cobra.NoFileCompletions, "env": cobra.NoFileCompletions, "memory": cobra.NoFileCompletions,
 		"cpus": cobra.NoFileCompletions, "pids": cobra.NoFileCompletions, "disk": cobra.NoFileCompletions, "timeout": cobra.NoFileCompletions,

@@ -148,7 +148,11 @@ func flagsText(fs, except *pflag.FlagSet) string {
 			left = "-" + f.Shorthand + ", --" + f.Name
 		}
 		if f.Value.Type() != "bool" {
-			left += " " + value
+			if f.NoOptDefVal != "" {
+				left += "[=" + value + "]"
+			} else {
+				left += " " + value
+			}
 			usage = strings.TrimSuffix(usage, " "+value)
 		}
 		rows = append(rows, []string{left, usage})

@@ -13,7 +13,7 @@ var (
 		"accept", "policy", "mcp", "approve", "deny", "check", "ports",
 		"trust", "verify", "evidence", "audit", "integrate", "init", "ui", "uhp", "acp",
 	}
-	laterFlags = []string{"allow", "publish", "image", "dirty"}
+	laterFlags = []string{"allow", "publish", "image"}
 )
 
 // laterHints says what serves instead today.
@@ -27,7 +27,6 @@ var laterHints = map[string]string{
 	"allow":    "now there is no way out of a boundary: --net none",
 	"publish":  "now: a server inside is reached with `caisson exec TASK -- CMD…`",
 	"image":    "now: --rootfs DIR takes an unpacked root",
-	"dirty":    "now: commit first, or give a revision with --base",
 }
 
 func unsupported(what string) *task.Error {
@@ -67,8 +66,6 @@ func (r *requestFlags) refuseLater() error {
 		return later("publish", "--publish")
 	case r.image != "":
 		return later("image", "--image")
-	case r.dirty:
-		return later("dirty", "--dirty")
 	}
 	return nil
 }

@@ -295,6 +295,7 @@ func (t *text) source(s task.SourceRef) {
 		base = base[:12]
 	}
 	switch {
+	case s.Strategy == task.StrategyCopy: // has none
 	case s.Base == "" && s.Repo != "":
 		base = "no commit yet"
 	case s.BaseRev != "" && s.BaseRev != s.Base:
@@ -323,6 +324,13 @@ func (t *text) source(s task.SourceRef) {
 		t.field("source", fmt.Sprintf("%s, your own files, at %s", s.Strategy, s.Target))
 	default:
 		t.field("source", fmt.Sprintf("%s, at %s", s.Strategy, s.Target))
+	}
+	if s.Dirty != task.DirtyNone {
+		start := s.Start
+		if len(start) > 12 {
+			start = start[:12]
+		}
+		t.field("began with", strings.TrimSuffix("your uncommitted files ("+string(s.Dirty)+") "+start, " "))
 	}
 	if s.Folder != "" {
 		t.field("files", s.Folder)

@@ -18,8 +18,8 @@ type requestFlags struct {
 	name, repo, base, at, source, history, backend, rootfs, net string
 	memory, cpus, pids, disk, timeout, keep                     string
 	need, ro, env, grant, allow, publish                        []string
-	image                                                       string
-	trust, unattended, discard, dirty                           bool
+	image, dirty                                                string
+	trust, unattended, discard                                  bool
 }
 
 var (
@@ -27,6 +27,7 @@ var (
 	keepModes  = []string{string(task.KeepAuto), string(task.KeepAlways), string(task.KeepOnFailure), string(task.KeepNever)}
 	grantKinds = []string{"ptrace", "userns"}
 	backends   = []string{"auto", "linux"}
+	dirtyModes = []string{string(task.DirtyChanged), string(task.DirtyAll)}
 	strategies = []string{string(task.StrategyClone), string(task.StrategyWorktree), string(task.StrategyCheckout), string(task.StrategyCopy)}
 )
 
@@ -39,10 +40,12 @@ var (
 func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&r.name, "name", "", "a name to call the task by `NAME`")
-	f.StringVar(&r.repo, "repo", "", "repository to work on (default: the one around the working directory) `DIR`")
+	f.StringVar(&r.repo, "repo", "", "repository to work on, or folder or archive to copy (default: the one around the working directory) `DIR`")
 	f.StringVar(&r.base, "base", "", "revision to start from (default HEAD) `REV`")
 	f.StringVar(&r.at, "at", "", "where the source stands inside (default: the same path as outside) `DIR`")
 	f.StringVar(&r.source, "source", "", "how the task gets its source: clone, worktree, checkout or copy `STRATEGY`")
+	f.StringVar(&r.dirty, "dirty", "", "start with your uncommitted files: changed (staged, unstaged, untracked) or all (ignored ones too) `WHICH`")
+	f.Lookup("dirty").NoOptDefVal = string(task.DirtyChanged)
 	f.StringVar(&r.history, "history", "", "how much of the repository it can read: full, base or none `HOW`")
 	f.StringVar(&r.backend, "backend", "", "what makes the boundary: auto or linux `NAME`")
 	f.StringVar(&r.rootfs, "rootfs", "", "folder to use as read-only root instead of the system folders `DIR`")
@@ -65,7 +68,6 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringArrayVar(&r.allow, "allow", nil, "")
 	f.StringArrayVar(&r.publish, "publish", nil, "")
 	f.StringVar(&r.image, "image", "", "")
-	f.BoolVar(&r.dirty, "dirty", false, "")
 	for _, n := range laterFlags {
 		_ = f.MarkHidden(n)
 	}
@@ -92,7 +94,7 @@ func closed(flag, value string, now, later []string) error {
 func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, error) {
 	q := task.Request{
 		Name: r.name, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs,
-		Strategy: task.Strategy(r.source), History: task.History(r.history), Keep: task.Keep(r.keep),
+		Strategy: task.Strategy(r.source), Dirty: task.Dirty(r.dirty), History: task.History(r.history), Keep: task.Keep(r.keep),
 		Need: task.Vector{}, RO: r.ro, Grants: r.grant,
 		Trust: r.trust, Unattended: r.unattended, Discard: r.discard,
 		Origin: map[string]string{},
@@ -105,7 +107,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	if err := r.refuseLater(); err != nil {
 		return q, err
 	}
-	for _, empty := range []string{"name", "repo", "base", "at", "source", "history", "backend", "rootfs", "net", "memory", "cpus", "pids", "disk", "timeout", "keep"} {
+	for _, empty := range []string{"name", "repo", "base", "at", "source", "dirty", "history", "backend", "rootfs", "net", "memory", "cpus", "pids", "disk", "timeout", "keep"} {
 		if f := cmd.Flags().Lookup(empty); f.Changed && f.Value.String() == "" {
 			return q, usagef(cmd, "--%s needs a value that is not empty", empty)
 		}
@@ -120,6 +122,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	for _, err := range []error{
 		closed("backend", backend, backends, laterBackends),
 		closed("source", r.source, strategies, nil),
+		closed("dirty", r.dirty, dirtyModes, nil),
 		closed("net", r.net, []string{"none"}, laterNets),
 		closed("history", r.history, histories, nil),
 		closed("keep", r.keep, keepModes, nil),
