@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/evidence"
@@ -174,8 +175,9 @@ func (m *Manager) settle(ctx context.Context, l *live, t inventory.Task) error {
 	if t.View.State != task.Kept {
 		return nil // of a stuck one the next attempt removes it; a closed one has none
 	}
+	stays := []string{kindFiles, kindPins, kindWorktree, kindBranch} // of a kept task
 	for _, r := range t.View.Resources {
-		if r.State != task.Gone && r.Kind != kindFiles && r.Kind != kindPins {
+		if r.State != task.Gone && !slices.Contains(stays, r.Kind) {
 			if err := m.endProcesses(dctx, l, t); err != nil {
 				return err
 			}

@@ -33,8 +33,15 @@ func (m *Manager) Keep(ctx context.Context, ref string, o door.KeepOptions) (*ta
 		return nil, task.Errorf(task.CodeUsage, "keep", "a retention needs a reason of at most %d bytes", maxReason)
 	}
 	r := &task.Retention{Owner: m.cfg.Identity.Login, Until: time.Now().Add(o.For).UTC(), Why: o.Reason}
+	t, err := m.cfg.DB.Find(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if t.View.Source.Strategy == task.StrategyCheckout {
+		return nil, task.Errorf(task.CodeState, "keep", "task %s works in your checkout itself: its files are yours and stay anyway", t.ID())
+	}
 	var out *task.View
-	err := m.act(ctx, ref, doing{
+	err = m.act(ctx, ref, doing{
 		op: "keep",
 		live: func(l *live, t inventory.Task) (err error) {
 			out, err = m.keep(ctx, l, r, func(v *task.View) { v.Asked = r })

@@ -129,16 +129,19 @@ func (t *text) results(title string, list []task.ResultRef) {
 
 // ways names the commands that bring a task's result in.
 func (t *text) ways(v *task.View) {
-	if !v.Ran || v.State == task.Blocked || v.State == task.Closed && !hasKind(v.Results, "worktree") && !hasKind(v.Results, "branch") {
+	result := hasKind(v.Results, "worktree") || hasKind(v.Results, "branch") || hasKind(v.Results, "bundle")
+	if !v.Ran || v.State == task.Blocked || v.State == task.Closed && !result {
 		return
 	}
 	t.head("to bring it in")
-	rows := [][]string{
-		{"caisson diff " + string(v.ID), "what it changed"},
-		{"caisson apply " + string(v.ID), "into your checkout"},
-		{"caisson branch " + string(v.ID), "as a branch"},
-		{"caisson export " + string(v.ID) + " --patch", "or --bundle, --dir DIR"},
+	rows := [][]string{{"caisson diff " + string(v.ID), "what it changed"}}
+	if v.Source.Strategy != task.StrategyCheckout { // there its changes are in already
+		rows = append(rows, []string{"caisson apply " + string(v.ID), "into your checkout"})
 	}
+	if v.Source.CommonDir != "" {
+		rows = append(rows, []string{"caisson branch " + string(v.ID), "as a branch"})
+	}
+	rows = append(rows, []string{"caisson export " + string(v.ID) + " --patch", "or --bundle, --dir DIR"})
 	if v.State == task.Kept {
 		rows = append(rows, []string{"caisson resume " + string(v.ID), "to work on it"})
 	}
