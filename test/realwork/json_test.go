@@ -44,7 +44,7 @@ func readSchemas(t *testing.T) schemas {
 			now[m[1]] = field{linkRE.ReplaceAllString(strings.TrimSpace(m[2]), "$1"), strings.HasPrefix(strings.TrimSpace(m[3]), "optional")}
 		}
 	}
-	out["View"] = out["open, show"]
+	out["View"] = out["open, show, keep, resume"]
 	return out
 }
 
@@ -76,7 +76,7 @@ func (s schemas) check(at, typ string, v any) (bad []string) {
 		_, ok = v.(float64)
 	case "true or false":
 		_, ok = v.(bool)
-	case "object":
+	case "object", "object: axis → level":
 		_, ok = v.(map[string]any)
 	case "time":
 		text, isText := v.(string)
@@ -146,7 +146,7 @@ func TestJSON(t *testing.T) {
 		}
 		on(t, id, repo, func() {
 			out := id.OK(t, repo, "open", "--json", "--trust", "--unattended", "--env", "K=v", "--ro", id.Home+"/seed:/srv/seed", "thing")
-			valid("open", "open, show", out)
+			valid("open", "open, show, keep, resume", out)
 			task := decode[view](t, out).ID
 			in(t, id, task, "echo b >>a.txt; echo u >new.txt; echo i >ignored; git commit -qam c; echo c >>a.txt; mkfifo pipe")
 			r := id.Caisson(t, repo, "exec", "--json", task, "--", "sh", "-c", "echo words on >&2; kill -9 $$")
@@ -155,7 +155,7 @@ func TestJSON(t *testing.T) {
 			r = id.Caisson(t, repo, "exec", "--json", task, "--", "no-such")
 			status(t, r, 127)
 			valid("exec that is not started", "run, exec, shell", last(r))
-			valid("show", "open, show", id.OK(t, repo, "show", "--json", "thing"))
+			valid("show", "open, show, keep, resume", id.OK(t, repo, "show", "--json", "thing"))
 			valid("ls", "ls", id.OK(t, repo, "ls", "--json"))
 			valid("plan", "plan", id.OK(t, repo, "plan", "--json"))
 			r = id.Caisson(t, repo, "plan", "--json", "--need", "KRN=3")
@@ -178,7 +178,7 @@ func TestJSON(t *testing.T) {
 				t.Error(r)
 			}
 			valid("close", "close", r.Stdout)
-			valid("show after the end", "open, show", id.OK(t, repo, "show", "--json", task))
+			valid("show after the end", "open, show, keep, resume", id.OK(t, repo, "show", "--json", task))
 			valid("ls --all", "ls", id.OK(t, repo, "ls", "--all", "--json"))
 			valid("reap --dry-run", "reap", id.OK(t, repo, "reap", "--dry-run", "--json"))
 			valid("reap", "reap", id.OK(t, repo, "reap", "--json"))
