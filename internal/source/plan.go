@@ -121,6 +121,9 @@ func (r *Result) PlanApply(ctx context.Context, o ApplyOptions) (_ *ApplyPlan, e
 	for _, u := range r.Unfit {
 		p.Notes = append(p.Notes, "not in the result, no tree can hold it: "+quote(u))
 	}
+	if o.Source.Start != "" && o.Source.Start != o.Source.Base {
+		p.Notes = append(p.Notes, "the task began with uncommitted changes of the checkout: where it changed the same files, commit yours first, then apply")
+	}
 	p.wanted = m.tree
 	if len(m.conflicts) > 0 {
 		p.Conflicts = m.conflicts

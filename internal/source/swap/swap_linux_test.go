@@ -386,6 +386,11 @@ func TestEditorSaves(t *testing.T) {
 			f := newField(t)
 			f.write("edited", "0")
 			f.write("other", "old")
+			begun := time.Now()
+			if err := f.run(Step{Path: "other", Old: f.see("other"), New: f.fresh("old")}); err != nil {
+				t.Fatal(err)
+			}
+			one := time.Since(begun)
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
 			var mu sync.Mutex
@@ -400,8 +405,8 @@ func TestEditorSaves(t *testing.T) {
 						<-c
 					default:
 					}
-					// A quick typist: between none and many saves per exchange.
-					time.Sleep(time.Duration(n*n%13) * time.Millisecond)
+					// Between many saves per exchange and many exchanges per save.
+					time.Sleep(one * time.Duration(n*n%13) / 4)
 					text := fmt.Sprint("save ", n)
 					mu.Lock()
 					last = text
