@@ -111,7 +111,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		})
 		for _, target := range all {
 			name, _, _ := strings.Cut(target, ":")
-			if !hit[name] && !elsewhere[name] {
+			if !hit[name] && !elsewhere[name] && !ofStrategy.MatchString(name) { // see strategy_test.go
 				t.Errorf("the step %s was never passed: nothing was tested there", name)
 			}
 		}
