@@ -51,8 +51,8 @@ func (p *pointLab) enter() *live {
 		p.t.Fatal(err)
 	}
 	l.spec = backend.Spec{Task: l.id, Token: l.token,
-		Source: backend.Mount{Source: p.files, Target: "/work", Writable: true, Cover: []string{".git"}},
-		RO:     []backend.Mount{{Source: p.seed, Target: "/work/deep/dir"}, {Source: file, Target: "/work/deep/file"}, {Source: file, Target: "/work/deep/dir/in"}}}
+		Source: backend.Mount{Source: p.files, Target: "/inside", Writable: true, Cover: []string{".git"}},
+		RO:     []backend.Mount{{Source: p.seed, Target: "/inside/deep/dir"}, {Source: file, Target: "/inside/deep/file"}, {Source: file, Target: "/inside/deep/dir/in"}}}
 	err := p.m.cfg.DB.Tx(p.t.Context(), func(tx *inventory.Tx) error {
 		return errors.Join(tx.CreateTask(inventory.Task{View: task.View{Schema: "caisson.task/1", ID: l.id, Backend: "linux"}, Repo: p.files, OwnerUID: os.Getuid()}),
 			tx.SetState(l.id, task.Creating, nil))
