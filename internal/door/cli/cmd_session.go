@@ -29,6 +29,7 @@ or failed one keeps its files for 24 hours, and its work is rescued in any case
 With --json the result is one line of JSON, the last line of standard error:
 standard output is the command's.`,
 		Example: `  caisson run -- make test
+  caisson run --source checkout --trust --timeout 10m -- make fmt
   caisson run --history base --memory 2g --timeout 30m -- npm test
   caisson run --ro "$(go env GOMODCACHE)" -- go test ./...`,
 		Annotations: map[string]string{passes: "yes"},
