@@ -105,6 +105,10 @@ func (m *Manager) accepts(r *task.Request) error {
 	if r.Strategy == "" {
 		r.Strategy = task.StrategyClone
 	}
+	if r.Strategy == task.StrategyCheckout && (r.History == task.HistoryBase || r.History == task.HistoryNone) {
+		return task.Errorf(task.CodeUsage, "plan", "--history %s: the checkout itself has its whole repository", r.History).
+			WithHint("leave --history out, or use --source clone")
+	}
 	if r.History == "" {
 		r.History = task.HistoryFull
 	}

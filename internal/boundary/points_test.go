@@ -222,3 +222,17 @@ func mustDo(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestCheckoutHistory: what narrows a clone cannot narrow the checkout itself.
+func TestCheckoutHistory(t *testing.T) {
+	p := newPointLab(t)
+	for _, h := range []task.History{task.HistoryBase, task.HistoryNone} {
+		err := p.m.accepts(&task.Request{Strategy: task.StrategyCheckout, History: h})
+		if task.CodeOf(err) != task.CodeUsage || task.HintOf(err) == "" {
+			t.Errorf("%s: %v", h, err)
+		}
+	}
+	if err := p.m.accepts(&task.Request{Strategy: task.StrategyCheckout, History: task.HistoryFull}); err != nil {
+		t.Error(err)
+	}
+}

@@ -141,6 +141,9 @@ func (m *Manager) probeSpec(s *backend.Spec) probe.Spec {
 			spec.ReadOnly = append(spec.ReadOnly, mt.Target)
 		}
 	}
+	for _, c := range s.Source.Cover {
+		spec.ReadOnly = append(spec.ReadOnly, filepath.Join(s.Source.Target, c))
+	}
 	for _, list := range [][]backend.Mount{s.Objects, s.RO, s.Tools} {
 		for _, mt := range list {
 			// A folder on PATH that lies in the checkout is the task's own copy

@@ -33,7 +33,7 @@ func shape(s *backend.Spec, ref task.SourceRef, id task.ID) {
 		return // git works inside, or there is nothing that it could be kept from
 	}
 	s.Source.Cover = []string{".git"}
-	s.Files = append(s.Files, backend.File{Target: backend.BinDir + "/git", Mode: 0o555, Text: source.Shim(backend.BinDir, s.Source.Target, id)})
+	s.Files = append(s.Files, backend.File{Target: backend.BinDir + "/git", Mode: 0o555, Text: source.Shim(source.ShimOptions{Dir: backend.BinDir, Target: s.Source.Target, Task: id, Repo: ref.CommonDir != ""})})
 	for i, kv := range s.Env {
 		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
 			s.Env[i] = "PATH=" + backend.BinDir + ":" + path

@@ -9,10 +9,23 @@ import (
 // Shim is a program called git for a boundary whose source has its git masked.
 // In the task's source it says where git runs instead of letting the real one
 // fail at the empty mask; everywhere else, and for what needs no repository,
-// it becomes the next git on PATH. dir is the folder it is put into, target the
-// source's path inside.
-func Shim(dir, target string, id task.ID) string {
-	return strings.NewReplacer("@DIR@", shellQuote(dir), "@SOURCE@", shellQuote(target), "@TASK@", string(id)).Replace(shim)
+// it becomes the next git on PATH.
+func Shim(o ShimOptions) string {
+	why := "git runs on the host"
+	hint := "on the host, caisson diff " + string(o.Task) + " shows the changes; a task opened with --source clone has a git of its own"
+	if !o.Repo {
+		why = "the folder is in no repository"
+		hint = "on the host, caisson diff " + string(o.Task) + " shows the changes"
+	}
+	return strings.NewReplacer("@DIR@", shellQuote(o.Dir), "@SOURCE@", shellQuote(o.Target), "@TASK@", string(o.Task), "@WHY@", why, "@HINT@", hint).Replace(shim)
+}
+
+// ShimOptions says for which boundary the program is.
+type ShimOptions struct {
+	Dir    string // the folder inside that it is put into
+	Target string // the source's path inside
+	Task   task.ID
+	Repo   bool // the source is of a repository
 }
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
@@ -91,7 +104,7 @@ config | diff | grep)
 	done
 	;;
 esac
-echo "git: the source of task @TASK@ has no git inside: git runs on the host" >&2
-echo "hint: on the host, caisson diff @TASK@ shows the changes; a task opened with --source clone has a git of its own" >&2
+echo "git: the source of task @TASK@ has no git inside: @WHY@" >&2
+echo "hint: @HINT@" >&2
 exit 128
 `
