@@ -102,13 +102,19 @@ func (m *Manager) reapOne(ctx context.Context, d inventory.DueTask) (*task.Close
 	if d.Why == inventory.Interrupted {
 		return m.reapInterrupted(ctx, d.Task.ID())
 	}
-	l, err := m.adopt(ctx, d.Task.ID())
+	l, t, err := m.seize(ctx, d.Task.ID(), seizing{})
 	if err != nil {
 		return nil, err
 	}
+	v := t.View
+	if !stillDue(d.Why, &v) {
+		// Finished, kept on or opened again since it was listed: what it is now
+		// is none of our business.
+		return nil, errors.Join(task.Errorf(task.CodeState, "reap", "task %s: %w", v.ID, errBusy), m.letGo(l))
+	}
 	defer l.release()
 	if d.Why == inventory.Abandoned && l.log != nil {
-		if _, err := l.log.Append(ctx, evidence.SupervisorLost, self, map[string]any{"state": d.Task.View.State}); err != nil {
+		if _, err := l.log.Append(ctx, evidence.SupervisorLost, self, map[string]any{"state": v.State}); err != nil {
 			return nil, err
 		}
 	}
@@ -117,7 +123,6 @@ func (m *Manager) reapOne(ctx context.Context, d inventory.DueTask) (*task.Close
 	}
 	dctx, done := sys.Detach(ctx, cleanupTime)
 	defer done()
-	v := d.Task.View
 	if resuming(&v) {
 		// Its files are as they were before: back to where they were kept.
 		return m.unresume(dctx, l, task.Errorf(task.CodeState, "reap", "the process that resumed it died"))
@@ -128,6 +133,21 @@ func (m *Manager) reapOne(ctx context.Context, d inventory.DueTask) (*task.Close
 		o.ofRun, o.failed = true, v.Exit == nil || *v.Exit != 0
 	}
 	return m.finish(dctx, l, o)
+}
+
+// stillDue reports whether a task whose lock we hold still is what it was
+// listed for. Between the list and the lock its own process may have kept it,
+// or its owner may have given it more time.
+func stillDue(why inventory.Why, v *task.View) bool {
+	switch why {
+	case inventory.Abandoned:
+		return v.State != task.Kept && v.State != task.Stuck && v.State != task.Closed
+	case inventory.Expired:
+		return v.State == task.Kept && v.Retention != nil && !v.Retention.Until.After(time.Now())
+	case inventory.Retry:
+		return v.State == task.Stuck
+	}
+	return false
 }
 
 // owned reports whether a living process other than this one has the task.
