@@ -148,6 +148,10 @@ func (c *rawChange) judgeName(l *riskList) {
 		default:
 			l.add(c.Path, rule.id, rule.why)
 		}
+	} else if c.NewMode == modeLink {
+		if i := riskNameIndex.folder(c.folded); i >= 0 {
+			l.add(c.Path, riskRules[i].id, "it is a link in the place of a folder with such files, and so all that it leads to counts as one: "+riskRules[i].why)
+		}
 	}
 	if gone {
 		return

@@ -50,6 +50,7 @@ them with one reason each, before anything reaches a checkout; ` + "`apply`" + `
 - Names are compared without regard to case, the form of accents, characters that some file systems drop, trailing dots and spaces, and
   NTFS streams, at any depth, also below node_modules: ` + "`.ENVRC`, `.claude\\u200b/settings.json`" + ` and ` + "`sub/dir/.vscode/tasks.json`" + ` count.
 - ` + "`*`" + ` in a name below stands for anything in one component; ` + "`name/**`" + ` for everything below a folder of that name.
+  A link in the place of such a folder counts too: what it leads to has other names.
 - Paths with unusual bytes are shown quoted.
 
 ## What it cannot see

@@ -107,6 +107,7 @@ type riskNames struct {
 	below map[string][]riskPattern // "/**": by the component before
 	globs []riskPattern            // the last component has a *
 	folds []riskPattern            // "/**" with a * before it
+	heads []riskPattern            // every folder that a pattern leads through or names
 }
 
 type riskPattern struct {
@@ -120,6 +121,9 @@ func compileRisks(rules []riskRule) *riskNames {
 		for _, text := range r.names {
 			dir, isDir := strings.CutSuffix(text, "/**")
 			p := riskPattern{rule: i, parts: strings.Split(dir, "/")}
+			for k := 1; k < len(p.parts) || isDir && k == len(p.parts); k++ {
+				n.heads = append(n.heads, riskPattern{rule: i, parts: p.parts[:k]})
+			}
 			end := p.parts[len(p.parts)-1]
 			glob := strings.Contains(end, "*")
 			switch {
@@ -155,6 +159,18 @@ func (n *riskNames) find(parts []string, after int) int {
 		try(n.folds, parts[:i+1])
 	}
 	return best
+}
+
+// folder returns the index of the first rule that has a folder of this path, or
+// -1: a link that stands there puts every file of its target under the rule,
+// whatever the target is called.
+func (n *riskNames) folder(parts []string) int {
+	for _, p := range n.heads { // sorted by rule
+		if p.ends(parts) {
+			return p.rule
+		}
+	}
+	return -1
 }
 
 // ends reports whether parts end as the pattern says.

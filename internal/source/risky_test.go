@@ -182,6 +182,9 @@ func TestRisksOfEverySort(t *testing.T) {
 	link("l2", "l/l1")
 	link("../dir", "l/l2")
 	link("l2/a.txt", "l/through")
+	link("../dir", "l/.claude")
+	link("../dir", "l/.GITHUB")
+	link("../dir", "l/claude")
 	o.file("tool", "\x7fELF\x02\x01")
 	o.file("script", "#!/bin/sh\n")
 	o.file("plain.txt", "text\n")
@@ -208,6 +211,8 @@ func TestRisksOfEverySort(t *testing.T) {
 	got := ruled(rs)
 	for p, want := range map[string][]string{
 		"l/abs": {ruleLink}, "l/out": {ruleLink}, "l/in": nil, "l/git": {ruleLink}, "l/link": {ruleLink}, "l/l1": {ruleLink}, "l/l2": nil, "l/through": {ruleLink},
+		// A link in the place of a folder brings files there under any name.
+		"l/.claude": {"agent-settings"}, "l/.GITHUB": {"agent-settings"}, "l/claude": nil,
 		"tool": {ruleExecutable}, "script": {ruleExecutable, ruleMode}, "plain.txt": {ruleMode}, "old.js": {ruleExecutable}, "dir/a.txt": nil,
 		"DIR/x.txt": {ruleTwin}, "readme": {ruleTwin}, "e\u0301.txt": {ruleTwin}, "\u00e9.txt": {ruleTwin},
 		"bare/HEAD": {ruleBareRepo}, ".gitattributes": {"git-attributes"}, "CODEOWNERS": {"review-rules"}, "README": nil, "run.sh": nil,
