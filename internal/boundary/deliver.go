@@ -124,10 +124,7 @@ func (m *Manager) branch(ctx context.Context, l *live, t inventory.Task, o door.
 	if o.Risky != nil && len(risks) > 0 {
 		o.Risky(risks)
 	}
-	body := map[string]any{"branch": o.Name, "force": o.Force, "from": r.From, "tree": r.Tree, "risky": riskyNamed(risks)}
-	if o.Name == "" {
-		body["branch"] = source.DefaultBranch(l.id)
-	}
+	body := map[string]any{"branch": r.BranchName(o.Name), "force": o.Force, "from": r.From, "tree": r.Tree, "risky": riskyNamed(risks)}
 	if _, err := l.log.Append(ctx, evidence.BranchIntent, m.actor(), body); err != nil {
 		return nil, err
 	}

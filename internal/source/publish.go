@@ -264,6 +264,14 @@ func dropKeeps(commonDir string, id task.ID) error {
 	return nil
 }
 
+// dropNamespace removes the folders of a task's refs that git leaves behind
+// empty. One that holds something stays, and git makes them anew at need.
+func dropNamespace(commonDir string, id task.ID) {
+	for _, d := range []string{refPrefix(id) + "pin", refPrefix(id), "refs/caisson"} {
+		_ = os.Remove(filepath.Join(commonDir, filepath.FromSlash(d)))
+	}
+}
+
 // Unpin removes what Prepare pinned for a task, and nothing else: results
 // stay. It can be repeated, and does nothing where nothing is pinned.
 func Unpin(ctx context.Context, commonDir string, id task.ID) error {
@@ -281,8 +289,12 @@ func Unpin(ctx context.Context, commonDir string, id task.ID) error {
 		return err
 	}
 	refs, err := listRefs(ctx, g, commonDir, refPrefix(id)+"pin/")
-	if err != nil || len(refs) == 0 {
+	if err != nil {
 		return err
+	}
+	defer dropNamespace(commonDir, id)
+	if len(refs) == 0 {
+		return nil
 	}
 	var tx strings.Builder
 	tx.WriteString("start\n")

@@ -71,18 +71,24 @@ Works while the task is open (its result as of now), kept, and after it was clos
 // maxAsked bounds how often a result that changes all the time is shown anew.
 const maxAsked = 5
 
+// maxQuestion is how many risky files a person can be asked about at once; more
+// are no question but a list to read.
+const maxQuestion = 200
+
 // applyAsking applies, and asks a person at a terminal about risky files. Their
 // yes is for exactly the change that they were shown.
 func (a *app) applyAsking(cmd *cobra.Command, in door.ApplyIn, yes bool) (*task.ApplyReport, error) {
 	for range maxAsked {
 		r, err := do[*task.ApplyReport](a, cmd, "", "apply", &in, nil)
-		if r != nil {
-			a.tellRisky(r.Risky)
-		}
 		refused := r != nil && !r.Applied && len(r.Conflicts) == 0 && len(r.Changes) > 0 && task.CodeOf(err) == task.CodeDenied
-		if !refused || r.Digest == in.Agreed || !a.mayAsk() {
+		if !refused || r.Digest == in.Agreed || !a.mayAsk() || riskyCount(r.Risky) > maxQuestion {
+			if r != nil {
+				a.tellRisky(r.Risky)
+			}
 			return r, err
 		}
+		// Every one of them, also with -q: the yes must not cover what was not shown.
+		a.listRisky(r.Risky, len(r.Risky))
 		if !yes {
 			t := &text{w: a.ui.err, u: &ui{colorOut: a.ui.colorErr, utf8: a.ui.utf8}}
 			t.changes(r.Changes)

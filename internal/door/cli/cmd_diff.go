@@ -117,8 +117,13 @@ func (a *app) tellRisky(risks []task.Risk) {
 	if len(risks) == 0 || a.ui.quiet || a.json {
 		return
 	}
+	a.listRisky(risks, maxTold)
+}
+
+// listRisky prints at most most of the risky files.
+func (a *app) listRisky(risks []task.Risk, most int) {
 	a.ui.clear()
-	for _, line := range riskyLines(risks, maxTold) {
+	for _, line := range riskyLines(risks, most) {
 		fmt.Fprintf(a.ui.err, "caisson: %s %s\n", paint(a.ui.colorErr, yellow, "risky:"), line)
 	}
 }
