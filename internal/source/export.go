@@ -72,12 +72,15 @@ func (c *counted) Write(b []byte) (int, error) {
 // them, and `patch -p1` where it knows how. Renames are a deletion and an
 // addition: other programs than git do not know them.
 func (r *Result) exportPatch(ctx context.Context, w io.Writer) error {
+	if err := r.fitsPatch(ctx); err != nil {
+		return err
+	}
 	cmd := r.cmd("diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short",
 		"--ignore-submodules=none", "--patch", "--binary", "--full-index", "--no-color", "--unified=3", r.Start, r.Tree, "--")
 	cmd.Stdout = w
 	// A name with other bytes than plain text is quoted, or a mail or an editor
 	// on the way would change it.
-	cmd.Config = []string{"core.quotePath=true", "diff.suppressBlankEmpty=false", "diff.interHunkContext=0"}
+	cmd.Config = []string{"core.quotePath=true", "diff.suppressBlankEmpty=false", "diff.interHunkContext=0", diffBigFile}
 	_, err := r.g.Run(ctx, cmd)
 	return err
 }

@@ -106,21 +106,30 @@ func (r *Result) treeName(ctx context.Context, expr string) (string, error) {
 }
 
 // Diff writes the changes to w. Without options it is a patch that `git apply`
-// takes, binary files included.
+// takes, binary files included unless one is above maxPatchBlob: then git says
+// of binary files only that they differ.
 func (r *Result) Diff(ctx context.Context, w io.Writer, o DiffOptions) error {
-	cmd := r.cmd(append(append(diffArgs(o), r.Start, r.Tree, "--"), o.Paths...)...)
+	cost, err := r.weigh(ctx)
+	if err != nil {
+		return err
+	}
+	cmd := r.cmd(append(append(diffArgs(o, cost), r.Start, r.Tree, "--"), o.Paths...)...)
 	cmd.Stdout = w
 	// A path is a name, never a pattern.
 	cmd.Env = []string{"GIT_LITERAL_PATHSPECS=1"}
 	// Names go to a person's terminal here, so unusual ones are quoted.
-	cmd.Config = []string{"core.quotePath=true"}
-	_, err := r.g.Run(ctx, cmd)
+	cmd.Config = []string{"core.quotePath=true", diffBigFile}
+	_, err = r.g.Run(ctx, cmd)
 	return err
 }
 
 // diffArgs renders options as git's.
-func diffArgs(o DiffOptions) []string {
-	args := []string{"diff", "--no-ext-diff", "--no-textconv", "-M", "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=none"}
+func diffArgs(o DiffOptions, cost weight) []string {
+	renames := "-M"
+	if !cost.renames {
+		renames = "-M100%" // only what was moved unchanged, by name of the object
+	}
+	args := []string{"diff", "--no-ext-diff", "--no-textconv", renames, "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=none"}
 	switch {
 	case o.NameStatus:
 		args = append(args, "--name-status")
@@ -131,7 +140,10 @@ func diffArgs(o DiffOptions) []string {
 		}
 		args = append(args, stat)
 	default:
-		args = append(args, "--patch", "--binary", "--full-index")
+		args = append(args, "--patch", "--full-index")
+		if cost.largest <= maxPatchBlob {
+			args = append(args, "--binary")
+		}
 	}
 	if o.NUL {
 		args = append(args, "-z")
