@@ -48,7 +48,7 @@ func (m *Manager) act(ctx context.Context, ref string, d doing) error {
 		if l := m.lookup(id); l != nil {
 			return m.inLive(l, t, d)
 		}
-		err := errBusy
+		var err error
 		switch s := t.View.State; {
 		case s == task.Ready || s == task.Paused:
 			err = d.remote(m.cfg.Remote(id))

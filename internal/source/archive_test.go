@@ -21,7 +21,6 @@ type entry struct {
 	name, text, link string
 	kind             byte
 	mode             int64
-	size             int64 // when it lies
 }
 
 func tarOf(t *testing.T, es ...entry) []byte {

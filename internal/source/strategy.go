@@ -47,8 +47,3 @@ func Prepare(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepared, 
 	return nil, task.Errorf(task.CodeInternal, "source.prepare", "unknown source strategy %q", r.Ref.Strategy)
 }
 
-// notYet refuses a strategy that this build does not have.
-func notYet(s task.Strategy) error {
-	return task.Errorf(task.CodeUnsupported, "source.inspect", "source strategy %q is not in this version", s).
-		WithHint("leave --source out: the task gets a private clone")
-}
