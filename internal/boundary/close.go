@@ -48,7 +48,9 @@ func (m *Manager) Close(ctx context.Context, ref string, o door.CloseOptions) (*
 		return m.end(l, task.Errorf(task.CodeCanceled, "close", "the task is being closed"), endOptions{discard: o.Discard, keep: o.Keep, tell: o.Progress})
 	}
 	if t.View.State == task.Closed {
-		return closedReport(t), nil
+		rep := closedReport(t)
+		rep.Notes = append(rep.Notes, "it was closed before; nothing was changed")
+		return rep, nil
 	}
 	l, rep, err := m.takeOver(ctx, t, o)
 	if l == nil {
@@ -204,6 +206,9 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 			until = t.View.Retention.Until
 		}
 		return m.retain(ctx, l, rep, &task.Retention{Owner: t.View.Owner, Until: until.UTC(), Why: "files that no commit can hold (ignored files, the output store)"}, nil)
+	}
+	if k := t.View.Retention; k != nil && k.Until.After(time.Now()) && !o.discard && !o.expired {
+		rep.Notes = append(rep.Notes, "its files, which were kept until "+k.Until.Local().Format(time.DateTime)+" for "+k.Owner+" ("+k.Why+"), are gone")
 	}
 	return m.closed(ctx, l, rep)
 }

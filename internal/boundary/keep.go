@@ -38,7 +38,8 @@ func (m *Manager) Keep(ctx context.Context, ref string, o door.KeepOptions) (*ta
 		return nil, err
 	}
 	if t.View.Source.Strategy == task.StrategyCheckout {
-		return nil, task.Errorf(task.CodeState, "keep", "task %s works in your checkout itself: its files are yours and stay anyway", t.ID())
+		return nil, task.Errorf(task.CodeState, "keep", "task %s works in your checkout itself: its files are yours and stay anyway", t.ID()).
+			WithHint("`caisson diff %s` shows what it changed, as long as it is open", t.ID())
 	}
 	var out *task.View
 	err = m.act(ctx, ref, doing{

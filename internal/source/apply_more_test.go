@@ -72,7 +72,7 @@ func TestApplyDirty(t *testing.T) {
 	}
 	o.file("README", "mine and the task's\n")
 	p := o.plan(o.result())
-	if len(p.Conflicts) != 1 || p.Conflicts[0].Path != "README" || len(p.Notes) == 0 {
+	if len(p.Conflicts) != 1 || p.Conflicts[0].Path != "README" || !strings.Contains(p.Conflicts[0].Why, "commit yours first") || len(p.Notes) == 0 {
 		t.Errorf("%+v %q", p.Conflicts, p.Notes)
 	}
 	p.Close()
@@ -83,6 +83,14 @@ func TestApplyDirty(t *testing.T) {
 	if b, _ := os.ReadFile(l.repo + "/README"); string(b) != "mine and the task's\n" {
 		t.Errorf("%q", b)
 	}
+	// Committed otherwise: a conflict like any other.
+	l.write("README", "another\n")
+	l.git("commit", "-qam", "another")
+	p = o.plan(o.result())
+	if len(p.Conflicts) != 1 || !strings.Contains(p.Conflicts[0].Why, "both") || p.Conflicts[0].Hunks == "" {
+		t.Errorf("%+v", p.Conflicts)
+	}
+	p.Close()
 }
 
 // TestApplyKilled kills the whole apply of a task and recovers. It needs the

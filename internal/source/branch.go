@@ -33,8 +33,8 @@ func (r *Result) BranchName(name string) string {
 	switch {
 	case name != "":
 		return name
-	case r.s != nil && r.s.Strategy == task.StrategyWorktree:
-		return DefaultBranch(r.Task) + "-result" // its worktree stands on a branch of the shorter name
+	case r.strategy == task.StrategyWorktree:
+		return DefaultBranch(r.Task) + "-result" // its worktree stands, or stood, on a branch of the shorter name
 	}
 	return DefaultBranch(r.Task)
 }

@@ -363,8 +363,12 @@ func (o *opened) bundleFits(name string) *task.ExportReport {
 	if got := strings.TrimSpace(o.plain(clone, "rev-parse", "from/bundle", "from/bundle^{tree}")); got != rep.Object+"\n"+r.Tree {
 		o.t.Errorf("%s: fetched %q, want %s with %s", name, got, rep.Object, r.Tree)
 	}
-	if got := strings.TrimSpace(o.plain(clone, "bundle", "list-heads", file)); got != rep.Object+" refs/heads/from/bundle" {
+	if got := strings.TrimSpace(o.plain(clone, "bundle", "list-heads", file)); got != rep.Object+" refs/heads/from/bundle\n"+rep.Object+" HEAD" {
 		o.t.Errorf("%s: heads %q", name, got)
+	}
+	o.plain(clone, "fetch", "-q", file) // as the help says it, without a ref
+	if got := strings.TrimSpace(o.plain(clone, "rev-parse", "FETCH_HEAD")); got != rep.Object {
+		o.t.Errorf("%s: fetched %q, want %s", name, got, rep.Object)
 	}
 	o.plain(clone, "fsck", "--strict", "--full")
 	return rep

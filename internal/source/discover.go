@@ -40,7 +40,7 @@ func discover(dir string) (layout, error) {
 		return layout{}, broken("name an existing folder with --repo", "the folder %s cannot be used: %v", quote(dir), err)
 	}
 	if st, err := os.Stat(start); err != nil || !st.IsDir() {
-		return layout{}, broken("name the folder with --repo", "%s is not a folder", quote(dir))
+		return layout{}, broken("name a folder with --repo; `--source copy` also takes an archive", "%s is not a folder", quote(dir))
 	}
 	dev := deviceOf(start)
 	for d := start; ; d = filepath.Dir(d) {
@@ -59,11 +59,11 @@ func discover(dir string) (layout, error) {
 			break
 		}
 	}
-	return layout{}, broken("run `git init` there, or name a repository with --repo", "%s is not in %w", quote(start), errNoRepo)
+	return layout{}, broken("`--source copy` takes a folder without git; or name a repository with --repo, or run `git init` there", "%s is %w", quote(start), errNoRepo)
 }
 
 // errNoRepo says that there is none, and not that one is broken.
-var errNoRepo = errors.New("a git repository")
+var errNoRepo = errors.New("in no git repository")
 
 // at reports the repository whose checkout's top is d.
 func at(d string) (l layout, ok bool, err error) {

@@ -85,8 +85,8 @@ func (r *Result) exportPatch(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// exportBundle writes a bundle with one branch: the history of the tip, without
-// what the base has.
+// exportBundle writes a bundle with one branch, which is its HEAD: the history of
+// the tip, without what the base has.
 func (r *Result) exportBundle(ctx context.Context, w io.Writer, o ExportOptions, rep *task.ExportReport) error {
 	ref, err := branchRef(r.BranchName(o.Branch))
 	if err != nil {
@@ -116,7 +116,8 @@ func (r *Result) exportBundle(ctx context.Context, w io.Writer, o ExportOptions,
 	for _, n := range need {
 		fmt.Fprintf(&head, "-%s base of caisson task %s\n", n, r.Task)
 	}
-	fmt.Fprintf(&head, "%s %s\n\n", t.commit, ref)
+	// HEAD too: `git fetch FILE` without a ref asks for it.
+	fmt.Fprintf(&head, "%s %s\n%s HEAD\n\n", t.commit, ref, t.commit)
 	if _, err := io.WriteString(w, head.String()); err != nil {
 		return err
 	}

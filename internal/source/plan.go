@@ -127,6 +127,7 @@ func (r *Result) PlanApply(ctx context.Context, o ApplyOptions) (_ *ApplyPlan, e
 	p.wanted = m.tree
 	if len(m.conflicts) > 0 {
 		p.Conflicts = m.conflicts
+		p.blameCarried(ctx, merger, r.Start)
 		p.seal(r.Tree)
 		return p, nil
 	}
@@ -169,6 +170,36 @@ func (p *ApplyPlan) Close() {
 func (p *ApplyPlan) say(s string) {
 	if p.o.Progress != nil {
 		p.o.Progress(s)
+	}
+}
+
+// blameCarried names the real reason of a conflict over a file that the task
+// began with as the user had it, uncommitted: the checkout's commit, which the
+// merge saw, does not know that file so.
+func (p *ApplyPlan) blameCarried(ctx context.Context, dir, start string) {
+	s := p.o.Source
+	if s.Start == "" || s.Start == s.Base {
+		return
+	}
+	began, err := diffTrees(ctx, p.g, dir, s.Base, start)
+	if err != nil {
+		return // the merge's own words are true, only less plain
+	}
+	since, err := diffTrees(ctx, p.g, dir, s.Base, p.ours)
+	if err != nil {
+		return
+	}
+	carried := map[string]bool{}
+	for _, c := range began {
+		carried[quote(string(c.Path))] = true
+	}
+	for _, c := range since {
+		delete(carried, quote(string(c.Path))) // committed since: a conflict like any other
+	}
+	for i := range p.Conflicts {
+		if c := &p.Conflicts[i]; carried[c.Path] {
+			c.Why, c.Hunks = "it had uncommitted changes when the task began, and they are not committed yet: commit yours first", ""
+		}
 	}
 }
 

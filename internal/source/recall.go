@@ -29,9 +29,13 @@ func Recall(ctx context.Context, ws Workspace, ref task.SourceRef, rs []task.Res
 		return nil, err
 	}
 	c := &recalling{ws: ws, ref: ref, g: g}
+	if ref.Strategy == task.StrategyCheckout {
+		return nil, task.Errorf(task.CodeState, "source.recall", "task %s worked in the checkout itself and has ended: what it changed is there, and can no longer be told from your own changes", ws.Task).
+			WithHint("look at it with your own git: `git status`, `git diff`")
+	}
 	if c.pick(rs); c.bundle == "" && len(c.want) == 0 {
 		return nil, task.Errorf(task.CodeState, "source.recall", "nothing is left of the task's result: it changed no file, or its work was discarded").
-			WithHint("`caisson show` lists what a task left")
+			WithHint("`caisson show %s` lists what it left", ws.Task)
 	}
 	sc, err := newScratch(ctx, ws.Dir)
 	if err != nil {
@@ -59,7 +63,7 @@ func Recall(ctx context.Context, ws Workspace, ref task.SourceRef, rs []task.Res
 	}
 	r := &Result{
 		Task: ws.Task, From: FromRefs, Base: ref.Base, g: g, dir: c.dir, format: c.format, close: sc.remove,
-		rescued: one.Object, head: c.head(one), ws: ws,
+		rescued: one.Object, strategy: ref.Strategy, head: c.head(one), ws: ws,
 	}
 	if err := c.trees(ctx, r, one); err != nil {
 		return nil, err

@@ -45,7 +45,9 @@ type Result struct {
 	headErr error
 	// Of a result from refs: the rescued commit whose tree is Tree.
 	rescued string
-	made    *tip // see Tip
+	// strategy is how the task got its source; empty where it does not matter.
+	strategy task.Strategy
+	made     *tip // see Tip
 }
 
 // Look makes the result of a task's files as they are now. It reads them
@@ -66,7 +68,7 @@ func Look(ctx context.Context, ws Workspace) (*Result, error) {
 		Task: ws.Task, From: FromFiles, Base: v.s.Base, Start: v.s.baseTree(), Tree: v.tree, Changes: v.changes,
 		Unfit: append(append([]string(nil), v.found.special...), v.found.nested...),
 		g:     g, dir: ws.shadow(), format: v.s.Format,
-		ws: ws, s: v.s, head: head, headErr: headErr, ignored: v.found.ignored,
+		ws: ws, s: v.s, strategy: v.s.Strategy, head: head, headErr: headErr, ignored: v.found.ignored,
 	}
 	// Names, not expressions: what is agreed to is bound to them.
 	if r.Start, err = r.treeName(ctx, r.Start); err != nil {

@@ -82,7 +82,7 @@ func (a *app) applyAsking(cmd *cobra.Command, in door.ApplyIn, yes bool) (*task.
 		r, err := do[*task.ApplyReport](a, cmd, "", "apply", &in, nil)
 		refused := r != nil && !r.Applied && len(r.Conflicts) == 0 && len(r.Changes) > 0 && task.CodeOf(err) == task.CodeDenied
 		if !refused || r.Digest == in.Agreed || !a.mayAsk() || riskyCount(r.Risky) > maxQuestion {
-			if r != nil {
+			if r != nil && (in.Agreed == "" || r.Digest != in.Agreed) { // what was agreed to was shown
 				a.tellRisky(r.Risky)
 			}
 			return r, err
@@ -171,9 +171,10 @@ func (a *app) renderApply(w io.Writer, r *task.ApplyReport) error {
 		for _, c := range r.Conflicts {
 			t.printf("%s %s: %s\n", a.ui.paint(red, "conflict:"), clean(c.Path), clean(c.Why))
 			if c.Hunks != "" {
-				t.printf("%s", indent(cleanText(c.Hunks)))
+				t.printf("%s", indent(cleanSource(strings.TrimRight(c.Hunks, "\n"))))
 			}
 		}
+		t.notes(r.Notes)
 		return t.err
 	case len(r.Changes) == 0 && r.Already > 0:
 		t.printf("nothing to change in %s: %s as wanted already\n", clean(r.Checkout), counted(r.Already, "file"))
@@ -189,6 +190,9 @@ func (a *app) renderApply(w io.Writer, r *task.ApplyReport) error {
 	t.changes(r.Changes)
 	if len(r.Changes) > 0 && r.Already > 0 {
 		t.printf("  and %s as wanted already\n", counted(r.Already, "file"))
+	}
+	if n := riskyCount(r.Risky); r.DryRun && n > 0 && len(r.Changes) > 0 && !a.quiet {
+		t.notes([]string{fmt.Sprintf("risky files (%d): on a terminal `apply` asks before it changes anything, elsewhere it takes --allow-risky", n)})
 	}
 	t.notes(r.Notes)
 	return t.err

@@ -17,7 +17,9 @@ func (a *app) closeCommand() *cobra.Command {
 		Long: `Ends every process of the task, brings its work to safety (refs in your repository
 below refs/caisson/, a bundle where that is not possible), and removes what caisson
 made for it. --dry-run shows what there is to lose. The exit status is 7 when files
-stay on disk as kept, or when something could not be removed.`,
+stay on disk as kept, or when something could not be removed. Closing a kept
+task ends what ` + "`keep`" + ` asked for: what is not in a ref yet is rescued, then its files go
+(with --keep never also those of a task that was made with --keep always).`,
 		Example: `  caisson close --dry-run fix-login
   caisson close fix-login
   caisson close --keep always t5k`,

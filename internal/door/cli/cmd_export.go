@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -20,10 +21,11 @@ func (a *app) branchCommand() *cobra.Command {
 		Short:   "make a task's result a branch of your repository",
 		GroupID: groupTask,
 		Long: `Makes what the task made a branch: its own commits where they hold the result, and one
-commit on top for what was not committed. Without NAME it is caisson/<task id>. Commits
-are verified before a ref names them. Your checkout, index and other refs are not
-touched, and no hook runs. A branch that is there with this very commit is success; one
-with another commit is refused, unless --force moves it.
+commit on top for what was not committed. Without NAME it is caisson/<task id>, of a
+worktree task, which has that branch, caisson/<task id>-result. Commits are verified before a
+ref names them. Your checkout, index and other refs are not touched, and no hook runs. A
+branch that is there with this very commit is success; one with another commit is
+refused, unless --force moves it.
 
 Files that tools on your machine would execute or trust once they are checked out are
 listed on standard error.`,
@@ -112,7 +114,7 @@ Files that tools on your machine would execute or trust are listed on standard e
 			}
 			switch {
 			case given != 1:
-				return usagef(cmd, "caisson export needs one of --patch, --bundle and --dir DIR")
+				return usagef(cmd, "caisson export takes exactly one of --patch, --bundle and --dir DIR")
 			case bundle:
 				in.Form = "bundle"
 			case !patch:
@@ -205,8 +207,18 @@ func (a *app) export(cmd *cobra.Command, in *door.ExportIn, to exporting) error 
 	if r.Bytes > 0 {
 		size = ", " + bytesText(r.Bytes)
 	}
-	t.printf("%s: %s of %s, %s changed%s\n", clean(r.To), r.Form, r.ID, counted(r.Files, "file"), size)
+	if r.Form == "dir" {
+		t.printf("%s: all files of %s, %s%s\n", clean(r.To), r.ID, counted(r.Files, "file"), size)
+	} else {
+		t.printf("%s: %s of %s, %s changed%s\n", clean(r.To), r.Form, r.ID, counted(r.Files, "file"), size)
+	}
 	t.notes(r.Notes)
+	switch word := shellQuote(clean(r.To)); r.Form {
+	case "patch":
+		t.printf("  git apply --3way %s\n", word)
+	case "bundle":
+		t.printf("  git fetch %s, then git log FETCH_HEAD\n", word)
+	}
 	return t.err
 }
 
@@ -226,10 +238,19 @@ func (a *app) absolute(path string) (string, error) {
 // is replaced itself.
 func writeWhole(path string, force bool, write func(io.Writer) error) (err error) {
 	fail := func(err error) error {
-		return task.Errorf(task.CodeConflict, "cli.export", "%s cannot be written: %w", quoted(path), err)
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err // its path is that of our own working file
+		}
+		return task.Errorf(task.CodeConflict, "cli.export", "%s cannot be written: %w", quoted(path), err).
+			WithHint("name a file in a folder that exists and that you may write to")
 	}
 	there := task.Errorf(task.CodeConflict, "cli.export", "%s is there already", quoted(path)).WithHint("choose another name, or --force to replace it")
-	if fi, err := os.Lstat(path); err == nil && (!force || fi.IsDir()) {
+	switch fi, err := os.Lstat(path); {
+	case err != nil: // nothing there; or what is wrong shows when it is written
+	case fi.IsDir():
+		return task.Errorf(task.CodeConflict, "cli.export", "%s is a folder", quoted(path)).WithHint("-o names a file; --dir writes the files themselves")
+	case !force:
 		return there
 	}
 	tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".caisson-export-%s", task.NewToken()))

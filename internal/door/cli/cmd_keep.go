@@ -21,8 +21,9 @@ func (a *app) keepCommand() *cobra.Command {
 		GroupID: groupTask,
 		Long: `Sets how long the files of a task stay: from now on, longer or shorter than before. Of a
 task that is open the wish is recorded and honoured when it ends, whatever --keep says;
-only ` + "`close --discard`" + ` goes over it. Owner, reason and end are shown by ls and show, and
-are part of the record. When the time is over the files go; results in refs stay.`,
+only ` + "`close --discard`" + ` goes over it. Closing a task that is kept already ends the keeping.
+Reason and end are shown by ls and show, the owner by show; all are part of the record.
+When the time is over the files go; results in refs stay.`,
 		Example: `  caisson keep fix-login --for 72h --reason "waits for review"
   caisson keep t5k --for 2w --reason "reproduces the race"
   caisson keep fix-login --for 1m --reason "done with it"`,

@@ -93,7 +93,7 @@ func what(v *task.View) string {
 	case v.State == task.Kept && v.Retention != nil:
 		return "kept until " + v.Retention.Until.Local().Format("2006-01-02 15:04") + ": " + clean(v.Retention.Why)
 	case v.Asked != nil && len(v.Command) == 0:
-		return "to be kept until " + v.Asked.Until.Local().Format("2006-01-02 15:04")
+		return "to be kept until " + v.Asked.Until.Local().Format("2006-01-02 15:04") + ": " + clean(v.Asked.Why)
 	case len(v.Command) > 0:
 		s := quoteArgv(v.Command)
 		if utf8.RuneCountInString(s) > 60 {

@@ -38,6 +38,9 @@ var phrases = map[string]string{
 	"log.repaired": "log repaired after a crash", "checkout.changed": "the checkout's git directory changed",
 }
 
+// failures says what an outcome means that has an error's code.
+var failures = map[string]string{"apply.outcome": "not applied", "branch.outcome": "no branch made", "export.outcome": "not exported"}
+
 // bad are the types a reader must not miss.
 var bad = []string{
 	"boundary.blocked", "boundary.failed", "supervisor.lost", "channel.poisoned", "limit.hit", "rescue.failed", "task.stuck", "log.repaired",
@@ -104,6 +107,9 @@ func (l *logText) line(e door.Event) (string, string) {
 	color := ""
 	if slices.Contains(bad, e.Type) {
 		color = red
+	}
+	if code, _ := e.Body["code"].(string); code != "" && failures[e.Type] != "" {
+		what, color = failures[e.Type], red
 	}
 	body := e.Body
 	if !l.a.ui.verbose {
@@ -179,7 +185,7 @@ func summary(e door.Event) map[string]any {
 			}
 		case "required", "limits", "digest", "version", "matrix", "origin", "probe":
 		case "argv":
-			if e.Type != "rescue.intent" { // a long git command that nobody typed
+			if e.Type != "rescue.intent" && e.Type != "fetch.intent" { // a long git command that nobody typed
 				out[k] = v
 			}
 		default:

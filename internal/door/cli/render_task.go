@@ -127,6 +127,16 @@ func (t *text) results(title string, list []task.ResultRef) {
 	}
 }
 
+// bundleOf is the file that holds a result which no repository took; empty: none.
+func bundleOf(list []task.ResultRef) string {
+	for _, r := range list {
+		if r.Kind == "bundle" {
+			return r.Name
+		}
+	}
+	return ""
+}
+
 // ways names the commands that bring a task's result in.
 func (t *text) ways(v *task.View) {
 	result := hasKind(v.Results, "worktree") || hasKind(v.Results, "branch") || hasKind(v.Results, "bundle")
@@ -187,7 +197,11 @@ func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
 		return nil
 	}
 	if r.DryRun {
-		t.printf("%s would be closed\n", r.ID)
+		if r.State == task.Closed {
+			t.printf("%s is closed already\n", r.ID)
+		} else {
+			t.printf("%s would be closed\n", r.ID)
+		}
 		if r.Work.Empty() && len(r.Rescued) == 0 {
 			t.printf("  no work to lose\n")
 		}
@@ -207,8 +221,14 @@ func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
 			t.printf("  `caisson diff %s` shows it; `caisson apply %s` or `caisson branch %s` brings it in\n", r.ID, r.ID, r.ID)
 		}
 	}
+	if b := bundleOf(r.Rescued); b != "" {
+		t.printf("  `caisson diff %s` shows it; `git fetch %s 'refs/caisson/*:refs/caisson/*'` brings it into a repository\n", r.ID, shellQuote(clean(b)))
+	}
 	if k := r.Retention; k != nil {
 		t.printf("  files stay until %s: %s\n", k.Until.Local().Format(time.DateTime), clean(k.Why))
+		if r.State == task.Kept && len(r.Rescued) == 0 {
+			t.printf("  `caisson diff %s` shows what it changed; `caisson apply %s` or `caisson export %s` takes it out\n", r.ID, r.ID, r.ID)
+		}
 		if r.State == task.Kept && hasKind(r.Rescued, "ignored") {
 			t.printf("  take what you need; `caisson close --discard %s` removes them now, results in refs stay\n", r.ID)
 		}

@@ -133,6 +133,15 @@ func cleanText(s string) string {
 	return strings.Join(lines, "\n")
 }
 
+// cleanSource is cleanText for lines of source files: their tabs stay.
+func cleanSource(s string) string {
+	parts := strings.Split(s, "\t")
+	for i := range parts {
+		parts[i] = cleanText(parts[i])
+	}
+	return strings.Join(parts, "\t")
+}
+
 // writeSafe escapes controls, and the invisible characters that turn the
 // direction of text or hide in it.
 func writeSafe(b *strings.Builder, r rune) {

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"sort"
 	"strings"
+	"syscall"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -62,8 +63,8 @@ func mention(name string) *regexp.Regexp {
 
 func checkEnvFile(path string, names map[string]*regexp.Regexp) error {
 	data, err := readBounded(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) {
-		return nil // a folder or a pipe defines nothing that can be read twice
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, errNotRegular) {
+		return nil // a folder or a pipe defines nothing that can be read twice; nothing lies below an archive that --repo names
 	}
 	sorted := make([]string, 0, len(names))
 	for n := range names {
