@@ -59,11 +59,11 @@ func discover(dir string) (layout, error) {
 			break
 		}
 	}
-	return layout{}, broken("`--source copy` takes a folder without git; or name a repository with --repo, or run `git init` there", "%s is %w", quote(start), errNoRepo)
+	return layout{}, broken("`--source copy` takes a folder without git; or name a repository with --repo, or run `git init` there", "%s: %w", quote(start), errNoRepo)
 }
 
 // errNoRepo says that there is none, and not that one is broken.
-var errNoRepo = errors.New("in no git repository")
+var errNoRepo = errors.New("no git repository there or in a folder above")
 
 // at reports the repository whose checkout's top is d.
 func at(d string) (l layout, ok bool, err error) {
