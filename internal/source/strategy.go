@@ -46,4 +46,3 @@ func Prepare(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepared, 
 	}
 	return nil, task.Errorf(task.CodeInternal, "source.prepare", "unknown source strategy %q", r.Ref.Strategy)
 }
-
