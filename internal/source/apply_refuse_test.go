@@ -273,6 +273,32 @@ func TestApplyElsewhere(t *testing.T) {
 	}
 }
 
+// TestDigestCoversTheBytes: what is agreed to is what will be in the files, not
+// only which objects; attributes that are in no tree can change between the two.
+func TestDigestCoversTheBytes(t *testing.T) {
+	o := basic(t).open(Options{})
+	o.file("README", "two\n")
+	digest := func() string { return o.plan(o.result()).Digest }
+	before := digest()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(o.repo+"/.git/info", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(o.repo+"/.git/"+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("description", "nothing to do with it\n")
+	if digest() != before {
+		t.Error("the digest of the same change differs")
+	}
+	write("info/attributes", "* text eol=crlf\n")
+	if digest() == before {
+		t.Error("other bytes have the same digest")
+	}
+}
+
 // TestApplyPlanGoesStale changes the checkout between plan and apply.
 func TestApplyPlanGoesStale(t *testing.T) {
 	for name, change := range map[string]func(o *opened){

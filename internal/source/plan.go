@@ -141,6 +141,7 @@ func (r *Result) PlanApply(ctx context.Context, o ApplyOptions) (_ *ApplyPlan, e
 	if err := p.materialise(ctx); err != nil {
 		return nil, err
 	}
+	p.seal("")
 	root, err := p.openRoot()
 	if err != nil {
 		return nil, err
@@ -243,6 +244,11 @@ func (p *ApplyPlan) seal(other string) {
 	fmt.Fprintf(h, "caisson.apply/1\n%s\n%q\n%d %d\n%s\n%s%s\n", p.task, p.Checkout, p.dev, p.ino, p.ours, p.wanted, other)
 	for _, c := range p.changes {
 		fmt.Fprintf(h, "%c %06o %06o %s %s %q\n", c.Status, c.OldMode, c.NewMode, c.oldOID, c.newOID, c.Path)
+		// The bytes as well: attributes and settings of the repository, which
+		// are in no tree, decide how an object is written to a checkout.
+		if w := p.want[string(c.Path)]; w != nil {
+			fmt.Fprintf(h, "%x\n", w.hash)
+		}
 	}
 	p.Digest = "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
