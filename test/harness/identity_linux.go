@@ -238,3 +238,12 @@ func (id *Identity) CloseAll(t *testing.T) {
 		}
 	}
 }
+
+// UserOf returns the id of an ordinary user to run as: the unprivileged one of
+// a suite started by root, else this one.
+func UserOf() int {
+	if os.Getuid() == 0 {
+		return UserID
+	}
+	return os.Getuid()
+}

@@ -109,7 +109,7 @@ var leftover = regexp.MustCompile(`(\.lock|\.keep|/tmp_[^/]*)$`)
 // Changed describes what is not as it was. allow are patterns of whole paths
 // that may be new, other or gone; a lock file never may.
 func (p Picture) Changed(now Picture, allow ...string) []string {
-	may := regexp.MustCompile(`^(` + strings.Join(allow, "|") + `)$`)
+	may := regexp.MustCompile(`^(?s:` + strings.Join(allow, "|") + `)$`)
 	var out []string
 	note := func(path, text string) {
 		if len(allow) == 0 || !may.MatchString(path) || leftover.MatchString(path) {

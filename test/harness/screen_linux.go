@@ -189,8 +189,19 @@ func (s *Screen) Wait() int {
 	timer := time.AfterFunc(Limit, func() { _ = s.Cmd.Process.Kill() })
 	defer timer.Stop()
 	_ = s.Cmd.Wait()
+	// What it wrote has been read once what comes after it has.
+	if _, err := s.slave.WriteString(over); err == nil {
+		s.mu.Lock()
+		for !s.ended && !strings.Contains(s.text.String(), over) {
+			s.grown.Wait()
+		}
+		s.mu.Unlock()
+	}
 	return s.Cmd.ProcessState.ExitCode()
 }
+
+// over is what Wait writes behind the program's output.
+const over = "(the program is over)"
 
 // Ends waits for the program, checks its status and that the terminal is as it was.
 func (s *Screen) Ends(want int) {
