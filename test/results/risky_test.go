@@ -3,7 +3,6 @@
 package results
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -24,7 +23,7 @@ var risky = []string{
 func TestRiskyNamed(t *testing.T) {
 	each(t, map[string]string{"a.txt": "a\n", "package.json": "{\"name\":\"x\"}\n", "sub/a": "a\n"}, func(p *place) {
 		id := p.open()
-		script := "import os\nfor d in ('', 'sub/', 'a/b/c/d/e/', 'node_modules/pkg/'):\n  for f in " + fmt.Sprintf("%s", pylist(risky)) + ":\n    os.makedirs(os.path.dirname(d+f) or '.', exist_ok=True); open(d+f, 'w').write('evil: " + p.mark("risky") + "\\n'); os.chmod(d+f, 0o755)\n" +
+		script := "import os\nfor d in ('', 'sub/', 'a/b/c/d/e/', 'node_modules/pkg/'):\n  for f in " + pylist(risky) + ":\n    os.makedirs(os.path.dirname(d+f) or '.', exist_ok=True); open(d+f, 'w').write('evil: " + p.mark("risky") + "\\n'); os.chmod(d+f, 0o755)\n" +
 			"open('package.json','w').write('{\"name\":\"x\",\"scripts\":{\"postinstall\":\"" + p.mark("risky") + "\"}}')\nos.symlink('" + p.Home + "/.secret/f', 'leaves'); os.symlink('../../x', 'sub/up'); os.symlink('a.txt', 'stays')\n"
 		p.python(id, script)
 		want := []string{"package.json", "leaves", "sub/up"}
