@@ -399,9 +399,6 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing) 
 			set(v)
 			v.Ran = true
 			if l.resumed != nil {
-				if r := v.Retention; r.Kept && v.Asked == nil {
-					v.Asked = r // the person's word holds for the next end as well
-				}
 				v.Retention, v.Problem = nil, ""
 			}
 		})

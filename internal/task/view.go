@@ -119,8 +119,6 @@ type Retention struct {
 	Owner string    `json:"owner"`
 	Until time.Time `json:"until"`
 	Why   string    `json:"why"`
-	// Kept says that a person asked for it with `keep`: it outlasts a resume.
-	Kept bool `json:"kept,omitempty"`
 }
 
 // ResultRef is a ref in the user's repository, or a file, that holds rescued work.
