@@ -203,7 +203,7 @@ as_user() {
 				mount --bind "$W/unpriv/passwd" /etc/passwd && mount --bind "$W/unpriv/group" /etc/group &&
 				mount --bind "$MODCACHE" "$W/unpriv/gomod" && mount -o remount,bind,ro "$W/unpriv/gomod" || exit 1
 			fi
-			cd "$SRC" && exec go test -json -exec "bash $AS" -vet=off -timeout 12m $RUN $LIST
+			cd "$SRC" && exec go test -json -exec "bash $AS" -vet=off -timeout 40m $RUN $LIST
 		' 2>&1 | tee "$work/json" | "$work/testsum" unprivileged "$work/skips" | tee "$work/out"
 		exit "${PIPESTATUS[2]}"
 	)
@@ -217,7 +217,7 @@ faults() {
 	local dirs
 	dirs=$(grep -rlE --include='*_test.go' '^//go:build.*faults' internal cmd test 2>/dev/null | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 	[ -n "$dirs" ] || { echo "   no test asks for it"; return 0; }
-	gotest faults -tags faults -vet=off -timeout 12m $dirs
+	gotest faults -tags faults -vet=off -timeout 40m $dirs
 }
 
 # Where goroutines share something. The rest is sequential and is not worth the compile time.
@@ -229,7 +229,7 @@ race() {
 	local pkgs
 	pkgs=$(go list $PKGS | grep -E '/internal/(worker|door|evidence|inventory|boundary|sys|workerbin|wire)(/|$)')
 	[ -n "$pkgs" ] || { echo "   none of these packages"; return 0; }
-	CGO_ENABLED=1 gotest race -race -short -vet=off -timeout 10m $pkgs
+	CGO_ENABLED=1 gotest race -race -short -vet=off -timeout 30m $pkgs
 }
 
 cross() {
@@ -272,14 +272,14 @@ all)
 	step "staticcheck" staticcheck
 	step "govulncheck" govulncheck
 	if [ "$(id -u)" = 0 ]; then
-		step "tests as root" gotest root -vet=off -timeout 12m $PKGS
+		step "tests as root" gotest root -vet=off -timeout 40m $PKGS
 		if command -v setpriv >/dev/null 2>&1; then
 			step "tests as an unprivileged user" unprivileged
 		else
 			notrun+=("tests as an unprivileged user (no setpriv)")
 		fi
 	else
-		step "tests" gotest user -vet=off -timeout 12m $PKGS
+		step "tests" gotest user -vet=off -timeout 40m $PKGS
 		notrun+=("tests as root (run make test as root for them)")
 	fi
 	step "fault injection" faults
