@@ -110,7 +110,7 @@ func (m *Manager) inLive(l *live, t inventory.Task, d doing) error {
 	err := d.live(l, t)
 	if cause := context.Cause(l.ctx); errors.Is(err, context.Canceled) && cause != nil && task.CodeOf(err) == task.CodeInternal {
 		// It gave way to the end of the task: that is what a caller should hear.
-		return task.Errorf(task.CodeState, d.op, "task %s is ending, and nothing was done: %w", l.id, cause).
+		return task.Errorf(task.CodeState, d.op, "task %s is ending, and this gave way to it: %w", l.id, cause).
 			WithHint("ask again when it has ended: `caisson show %s`", l.id)
 	}
 	return err
