@@ -219,7 +219,7 @@ func Status(err error) int {
 var errTooMuch = errors.New("output is larger than its limit")
 
 // Run starts git, waits for it and returns what it printed, unless Stdout was
-// given. On cancellation the whole process group is killed.
+// given. On cancellation the whole process group is told to end.
 func (g *Git) Run(ctx context.Context, c Cmd) ([]byte, error) {
 	timeout := c.Timeout
 	if timeout == 0 {

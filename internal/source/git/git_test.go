@@ -102,6 +102,65 @@ func TestOutputIsBounded(t *testing.T) {
 	}
 }
 
+// TestCancelLeavesNoLock cancels a transaction that holds the lock of a ref.
+func TestCancelLeavesNoLock(t *testing.T) {
+	g := host(t)
+	dir := t.TempDir()
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command(g.Path(), append([]string{"--git-dir=" + dir}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	run("init", "-q", "--bare")
+	oid := run("hash-object", "-w", "-t", "tree", os.DevNull)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	defer r.Close()
+	done := make(chan error, 1)
+	locked := &waitFor{want: "prepare: ok", ch: make(chan struct{})}
+	go func() {
+		_, err := g.Run(ctx, Cmd{GitDir: dir, Args: []string{"update-ref", "--stdin"}, Stdin: r, Stdout: locked})
+		done <- err
+	}()
+	if _, err := w.WriteString("start\nupdate refs/x/y " + oid + "\nprepare\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-locked.ch
+	if _, err := os.Stat(dir + "/refs/x/y.lock"); err != nil {
+		t.Fatalf("the control: no lock is held: %v", err)
+	}
+	cancel(errors.New("because"))
+	if err := <-done; task.CodeOf(err) != task.CodeCanceled {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir + "/refs/x/y.lock"); err == nil {
+		t.Error("the lock of the ref is left: nobody can write it any more")
+	}
+}
+
+// waitFor closes ch when want was written.
+type waitFor struct {
+	want string
+	got  strings.Builder
+	ch   chan struct{}
+}
+
+func (w *waitFor) Write(b []byte) (int, error) {
+	before := strings.Contains(w.got.String(), w.want)
+	w.got.Write(b)
+	if !before && strings.Contains(w.got.String(), w.want) {
+		close(w.ch)
+	}
+	return len(b), nil
+}
+
 func TestCancelKillsWhatGitStarted(t *testing.T) {
 	g := host(t)
 	dir := t.TempDir()
