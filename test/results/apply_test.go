@@ -90,7 +90,7 @@ func (p *place) applied(what string) {
 
 // TestApplyBesideWork keeps uncommitted work that is not in the way exactly as it is.
 func TestApplyBesideWork(t *testing.T) {
-	each(t, applyBase(), func(p *place) {
+	user(t, applyBase(), func(p *place) {
 		id := p.task(applyEdit)
 		p.sh(p.repo, "echo staged >s.txt; git add s.txt; echo staged >>c.txt; git add c.txt; echo unstaged >>c.txt; echo u >u.txt; echo i >x.ignored; ln -s nowhere l; mkdir -p q; echo q >q/q; chmod 600 c.txt")
 		staged := p.git("diff", "--cached", "--binary")
@@ -119,7 +119,7 @@ func TestApplyBesideWork(t *testing.T) {
 // TestApplyMovedHead merges onto what the user committed meanwhile, and shows
 // the hunks where that cannot be.
 func TestApplyMovedHead(t *testing.T) {
-	each(t, applyBase(), func(p *place) {
+	user(t, applyBase(), func(p *place) {
 		id := p.task(applyEdit)
 		p.sh(p.repo, "sed -i '18s/.*/OURS/' a.txt; echo other >o.txt; git add -A; git commit -qm meanwhile")
 		head := p.git("rev-parse", "HEAD")
@@ -273,7 +273,7 @@ func TestApplyCannotWrite(t *testing.T) {
 
 // TestDryRun changes nothing anywhere but for the record.
 func TestDryRun(t *testing.T) {
-	each(t, applyBase(), func(p *place) {
+	user(t, applyBase(), func(p *place) {
 		id := p.task(applyEdit)
 		p.remember()
 		v, r := p.rep("apply", "--dry-run", id)

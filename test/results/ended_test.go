@@ -37,7 +37,7 @@ func (p *place) after(what, id string, want map[string]string) {
 		}
 	}
 	p.git("bundle", "verify", "-q", p.Dir+"/"+n+"--bundle")
-	p.remember()
+	p.before = harness.TakePicture(p.t, p.repo)
 	if r := p.do("apply", "--yes", id); r.Exit != 0 {
 		p.t.Errorf("%s: apply: %v", what, r)
 		p.untouched(what)
@@ -53,7 +53,9 @@ func TestWaysByState(t *testing.T) {
 	each(t, applyBase(), func(p *place) {
 		id := p.task(applyEdit + "; git add -A; git commit -qm one; echo two >two.txt")
 		want := p.inside(id)
-		p.after("open", id, want)
+		if p.mine(1) {
+			p.after("open", id, want)
+		}
 		if r := p.do("close", "--keep", "always", id); r.Exit != 7 {
 			p.t.Errorf("close --keep always: %v", r)
 		}
@@ -88,11 +90,11 @@ func TestWaysByState(t *testing.T) {
 		}
 		p.in(id, "echo three >three.txt")
 		want["three.txt"] = "file three\n"
-		p.after("resumed", id, want)
-
-		if r := p.do("close", "--keep", "never", id); r.Exit != 0 {
-			p.t.Errorf("close: %v", r)
+		if p.mine(1) {
+			p.after("resumed", id, want)
 		}
+
+		p.ok("close", "--keep", "never", id)
 		p.after("closed", id, want)
 		if r := p.do("resume", id); r.Exit == 0 {
 			p.t.Errorf("a closed task cannot be opened again: %v", r)
@@ -114,21 +116,27 @@ func TestWaysByState(t *testing.T) {
 	})
 }
 
+// expires waits until the retention of a task has ended.
+func (p *place) expires(id string) {
+	p.t.Helper()
+	for end := time.Now().Add(harness.Limit); p.show(id).State != "closed" && time.Now().Before(end); {
+		time.Sleep(100 * time.Millisecond)
+		p.ok("reap")
+	}
+	if v := p.show(id); v.State != "closed" {
+		p.t.Fatalf("never expired: %+v", v)
+	}
+}
+
 // TestExpired lets a retention end: what was rescued is still there in every way.
 func TestExpired(t *testing.T) {
-	each(t, applyBase(), func(p *place) {
+	user(t, applyBase(), func(p *place) {
 		id := p.task(applyEdit + "; echo secret >my.ignored")
 		want := p.inside(id)
 		delete(want, "my.ignored")
 		p.do("close", "--keep", "always", id)
 		p.ok("keep", "--for", "1s", "--reason", "over soon", id)
-		for end := time.Now().Add(harness.Limit); p.show(id).State != "closed" && time.Now().Before(end); {
-			time.Sleep(100 * time.Millisecond)
-			p.ok("reap")
-		}
-		if v := p.show(id); v.State != "closed" {
-			p.t.Fatalf("never expired: %+v", v)
-		}
+		p.expires(id)
 		if exists(p.State + "/tasks/" + id + "/source") {
 			p.t.Error("its files are still there")
 		}
@@ -139,7 +147,7 @@ func TestExpired(t *testing.T) {
 
 // TestKeepAndResumeRefuse gives keep and resume what they must not take.
 func TestKeepAndResumeRefuse(t *testing.T) {
-	each(t, applyBase(), func(p *place) {
+	user(t, applyBase(), func(p *place) {
 		id := p.task("echo x >x")
 		for _, args := range [][]string{
 			{"keep", id}, {"keep", "--for", "1h", id}, {"keep", "--reason", "x", id}, {"keep", "--for", "-1h", "--reason", "x", id}, {"keep", "--for", "0", "--reason", "x", id}, {"keep", "--for", "soon", "--reason", "x", id},
@@ -164,7 +172,7 @@ func TestKeepAndResumeRefuse(t *testing.T) {
 
 // TestResumeAgain goes round many times; no turn leaves anything or loses anything.
 func TestResumeAgain(t *testing.T) {
-	each(t, applyBase(), func(p *place) {
+	user(t, applyBase(), func(p *place) {
 		id := p.task("echo 0 >n.txt; echo ignored >x.ignored; mkfifo pipe")
 		for i := range count(3, 20) {
 			if r := p.do("close", "--keep", "always", id); r.Exit != 7 {

@@ -182,7 +182,7 @@ func read(t *testing.T, path string) string {
 
 // TestExactNames compares the change set's names with plain git's, byte by byte.
 func TestExactNames(t *testing.T) {
-	each(t, exactBase(), func(p *place) {
+	user(t, exactBase(), func(p *place) {
 		id := p.open()
 		p.python(id, exactEdit())
 		want := p.in(id, "git add -A; git diff --cached --name-status --no-renames -z HEAD")

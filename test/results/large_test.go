@@ -18,7 +18,7 @@ func TestLarge(t *testing.T) {
 	id := harness.NewIdentity(t, "large", harness.UserOf())
 	p := newPlace(t, id, map[string]string{"a.txt": "a\n"})
 	task := p.open()
-	n := count(4_000, 100_000)
+	n := count(2_000, 100_000)
 	p.python(task, fmt.Sprintf("import os\nfor i in range(%d):\n    if i %% 1000 == 0: os.makedirs('many/%%d' %% (i//1000))\n    open('many/%%d/%%d' %% (i//1000, i), 'w').write(str(i))\n", n))
 	long := func(args ...string) string {
 		r := p.Within(t, 10*harness.Limit, p.repo, args...)
@@ -32,7 +32,7 @@ func TestLarge(t *testing.T) {
 	}
 	long("branch", task, "many")
 	long("apply", "--yes", task)
-	if got := files(t, p.repo); len(got) != n+1 || got[fmt.Sprintf("many/3/%d", 3500)] != "file 3500" {
+	if got := files(t, p.repo); len(got) != n+1 || got[fmt.Sprintf("many/1/%d", 1500)] != "file 1500" {
 		t.Errorf("%d files in the checkout", len(got))
 	}
 	p.sh(p.repo, "git reset -q --hard; git clean -qfdx; git branch -qD many")
@@ -40,10 +40,10 @@ func TestLarge(t *testing.T) {
 
 	// Megabytes, or 2 GB, that are not there, and paths longer than any command takes.
 	for what, make := range map[string]string{
-		"sparse": fmt.Sprintf("truncate -s %dM sparse; echo x >x", count(200, 2048)),
+		"sparse": fmt.Sprintf("truncate -s %dM sparse; echo x >x", count(64, 2048)),
 		"deep":   "python3 -c \"\nimport os\nos.mkdir('deep'); os.chdir('deep')\nfor i in range(600): os.mkdir('d' * 20); os.chdir('d' * 20)\nopen('f', 'w').write('f')\n\"; echo x >x",
 		"long":   "python3 -c \"\nimport os\nfor i in range(15): os.mkdir('n' * 255); os.chdir('n' * 255)\nopen('f', 'w').write('f')\n\"; echo x >x",
-		"refs":   "h=$(git commit-tree -m c HEAD^{tree}); for i in $(seq 5000); do echo \"create refs/heads/b/$i $h\"; done | git update-ref --stdin; echo x >x",
+		"refs":   "h=$(git commit-tree -m c HEAD^{tree}); for i in $(seq 1000); do echo \"create refs/heads/b/$i $h\"; done | git update-ref --stdin; echo x >x",
 	} {
 		task := p.task(make)
 		p.remember()
@@ -73,7 +73,7 @@ func TestLarge(t *testing.T) {
 // TestRefsCollide makes refs, tags and histories inside that collide with each
 // other, with the user's and with another task's.
 func TestRefsCollide(t *testing.T) {
-	each(t, map[string]string{"a.txt": "a\n"}, func(p *place) {
+	user(t, map[string]string{"a.txt": "a\n"}, func(p *place) {
 		p.git("branch", "a")
 		p.git("tag", "-am", "t", "v1")
 		other := p.task("echo o >o; git add o; git commit -qm other")
@@ -113,7 +113,7 @@ echo new >new; git add new; git commit -qm new; git checkout -q --orphan rewritt
 // TestRewrittenHistory takes the task's base away from it: the branch still
 // leads to what the task has, and says so.
 func TestRewrittenHistory(t *testing.T) {
-	each(t, map[string]string{"a.txt": "a\n", "b.txt": "b\n"}, func(p *place) {
+	user(t, map[string]string{"a.txt": "a\n", "b.txt": "b\n"}, func(p *place) {
 		p.git("commit", "-q", "--allow-empty", "-m", "second")
 		head := p.git("rev-parse", "HEAD")
 		id := p.task("git checkout -q --orphan o; git rm -qf b.txt; echo x >x; git add x; GIT_COMMITTER_DATE='@100000000 +0000' git commit -qm forged --author='Linus <l@x>' --date=2001-01-01; git branch -D main; git branch -m main")

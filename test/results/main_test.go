@@ -59,6 +59,18 @@ func each(t *testing.T, files map[string]string, f func(*place)) {
 	harness.Each(t, func(t *testing.T, id *harness.Identity) { f(newPlace(t, id, files)) })
 }
 
+// user is each where the identity makes no difference to what is tested: the
+// ordinary user alone, in a nightly run both.
+func user(t *testing.T, files map[string]string, f func(*place)) {
+	t.Helper()
+	if count(0, 1) == 1 {
+		each(t, files, f)
+		return
+	}
+	t.Parallel()
+	f(newPlace(t, harness.NewIdentity(t, "user", harness.UserOf()), files))
+}
+
 func newPlace(t *testing.T, id *harness.Identity, files map[string]string) *place {
 	t.Helper()
 	p := &place{Identity: id, t: t, marks: id.Tmp + "/marks"}

@@ -172,6 +172,7 @@ func TestPlantedControl(t *testing.T) {
 	id := harness.NewIdentity(t, "control", harness.UserOf())
 	p := newPlace(t, id, map[string]string{"a.x": "x\n", "a.y": "y\n", "a.t": "t\n", "b.txt": "b\n"})
 	p.git("commit", "-q", "--allow-empty", "-m", "second")
+	p.sh(p.repo, "rm -f .git/hooks/*") // samples
 	for _, pl := range plants() {
 		dir := filepath.Join(p.Tmp, "c-"+pl.name)
 		p.sh(p.Dir, "cp -a '"+p.repo+"' '"+dir+"'")

@@ -34,7 +34,7 @@ func TestManyAtOnce(t *testing.T) {
 	each(t, applyBase(), func(p *place) {
 		n := count(20, 60)
 		if p.UID != 0 {
-			n = count(6, 60)
+			n = count(4, 60)
 		}
 		var mu sync.Mutex
 		bad := func(format string, args ...any) {
@@ -136,7 +136,11 @@ func TestSameTaskAtOnce(t *testing.T) {
 				all = append(all, r)
 			}()
 		}
-		for i := range 20 {
+		many := 20
+		if p.UID != 0 {
+			many = count(5, 20)
+		}
+		for i := range many {
 			switch i % 5 {
 			case 0:
 				run("apply", "--yes", id)
@@ -164,7 +168,7 @@ func TestSameTaskAtOnce(t *testing.T) {
 		}
 		// One ends it, while the others go on.
 		all = nil
-		for i := range 12 {
+		for i := range 8 {
 			switch i % 4 {
 			case 0:
 				run("close", "--keep", "never", id)
@@ -199,7 +203,7 @@ func TestSameTaskAtOnce(t *testing.T) {
 func TestKilled(t *testing.T) {
 	each(t, applyBase(), func(p *place) {
 		// Enough files that there is something between the first and the last.
-		id := p.task(applyEdit + "; mkdir many; for i in $(seq 300); do echo $i >many/$i; done")
+		id := p.task(applyEdit + "; mkdir many; for i in $(seq 150); do echo $i >many/$i; done")
 		want := p.inside(id)
 		old := files(p.t, p.repo)
 		// What each needs when it is not killed, so that the moments are spread over it.
@@ -214,7 +218,7 @@ func TestKilled(t *testing.T) {
 		measure("branch", "branch", id, "k")
 		measure("export", "export", "--dir", p.Dir+"/k", id)
 		applied := 0
-		for i := range count(12, 200) {
+		for i := range count(8, 200) {
 			name := []string{"apply", "apply", "branch", "export"}[i%4]
 			args := map[string][]string{"apply": {"apply", "--yes", id}, "branch": {"branch", id, fmt.Sprintf("k%d", i)}, "export": {"export", "--dir", fmt.Sprintf("%s/k%d", p.Dir, i), id}}[name]
 			cmd := p.Command(p.t.Context(), p.repo, harness.Bin(), args...)
@@ -253,7 +257,7 @@ func TestKilled(t *testing.T) {
 		p.ok("resume", id)
 		resume := time.Since(t0)
 		p.do("close", "--keep", "always", id)
-		for range count(3, 60) {
+		for range count(2, 60) {
 			cmd := p.Command(p.t.Context(), p.repo, harness.Bin(), "resume", id)
 			if err := cmd.Start(); err != nil {
 				p.t.Fatal(err)
@@ -272,7 +276,7 @@ func TestKilled(t *testing.T) {
 				same(p.t, "resumed by a killed caller", p.inside(id), want)
 				p.do("close", "--keep", "always", id)
 			case "kept":
-				if out := p.do("diff", "--name-status", id); out.Exit != 0 || !strings.Contains(out.Stdout, "many/300") {
+				if out := p.do("diff", "--name-status", id); out.Exit != 0 || !strings.Contains(out.Stdout, "many/150") {
 					p.t.Errorf("kept, and something is lost: %v", out)
 				}
 			default:

@@ -21,7 +21,7 @@ var risky = []string{
 
 // TestRiskyNamed is P08 and P11.
 func TestRiskyNamed(t *testing.T) {
-	each(t, map[string]string{"a.txt": "a\n", "package.json": "{\"name\":\"x\"}\n", "sub/a": "a\n"}, func(p *place) {
+	user(t, map[string]string{"a.txt": "a\n", "package.json": "{\"name\":\"x\"}\n", "sub/a": "a\n"}, func(p *place) {
 		id := p.open()
 		script := "import os\nfor d in ('', 'sub/', 'a/b/c/d/e/', 'node_modules/pkg/'):\n  for f in " + pylist(risky) + ":\n    os.makedirs(os.path.dirname(d+f) or '.', exist_ok=True); open(d+f, 'w').write('evil: " + p.mark("risky") + "\\n'); os.chmod(d+f, 0o755)\n" +
 			"open('package.json','w').write('{\"name\":\"x\",\"scripts\":{\"postinstall\":\"" + p.mark("risky") + "\"}}')\nos.symlink('" + p.Home + "/.secret/f', 'leaves'); os.symlink('../../x', 'sub/up'); os.symlink('a.txt', 'stays')\n"
@@ -133,17 +133,16 @@ func TestApplyAsks(t *testing.T) {
 		}
 		p.untouched("SIGTERM")
 
-		// What was agreed to is what was shown: a change after the question is not applied.
+		// What was agreed to is what was shown: after a change it is asked anew.
 		s = p.question(id)
 		p.in(id, "echo evil >>.envrc; echo x >later.txt")
 		s.Type("y\r")
-		if st := s.Wait(); st == 0 && (exists(p.repo+"/later.txt") || strings.Contains(read(p.t, p.repo+"/.envrc"), "evil")) {
-			p.t.Errorf("what came after the question was applied: %q", s.All())
-		} else if st != 0 {
-			p.untouched("changed while asking")
-		} else {
-			p.sh(p.repo, "git reset -q --hard; git clean -qfdx")
-		}
+		s.Expect(".envrc")
+		s.Expect("?")
+		p.untouched("changed while asking")
+		s.Type("n\r")
+		s.Ends(4)
+		p.untouched("changed while asking, and refused")
 		p.remember()
 		s = p.question(id)
 		s.Type("y\r")
@@ -158,7 +157,7 @@ func TestApplyAsks(t *testing.T) {
 // TestTerminalText shows names, messages and content of a task's on a
 // terminal: none acts on it. The control is that they are there as bytes.
 func TestTerminalText(t *testing.T) {
-	each(t, map[string]string{"a.txt": "a\n"}, func(p *place) {
+	user(t, map[string]string{"a.txt": "a\n"}, func(p *place) {
 		id := p.task(`e="$(printf '\033]0;owned\007\033[2J\302\233')"; printf '%s\n' "$e" >>a.txt; echo x >"$e.txt"; git add -A; git commit -qm "$e subject" --author="$e <$e@x>"; git tag -am "$e" t; echo "$e" >"u$e"`)
 		if out := p.ok("diff", id); !strings.Contains(out, "\x1b]0;owned") {
 			p.t.Errorf("the control: exact bytes off a terminal: %q", out)

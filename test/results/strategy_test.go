@@ -83,7 +83,7 @@ func TestDirty(t *testing.T) {
 // TestDirtyHostile carries a checkout in which everything is planted: opening a
 // task with it starts nothing of it.
 func TestDirtyHostile(t *testing.T) {
-	each(t, dirtyBase(), func(p *place) {
+	user(t, dirtyBase(), func(p *place) {
 		// The user's repository has drivers configured by the user; carrying must not run them either.
 		p.sh(p.repo, fmt.Sprintf("git config filter.f.clean '%s; cat'; git config filter.f.smudge '%s; cat'; git config core.fsmonitor '%s'; git config diff.d.textconv '%s'; printf '* filter=f diff=d\\n' >.git/info/attributes",
 			p.mark("clean"), p.mark("smudge"), p.mark("fsmonitor"), p.mark("textconv")))
