@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -19,7 +20,9 @@ const maxRisks = 10_000
 // that does not exist. It must not fail: what it cannot read counts.
 type riskLook func(before, after []byte) string
 
-var riskNameIndex = compileRisks(riskRules)
+// riskNameIndex is made by the first look at a result, not at every start of the
+// program.
+var riskNameIndex = sync.OnceValue(func() *riskNames { return compileRisks(riskRules) })
 
 // Risks lists what of the result tools on the host would execute or trust once
 // it is in a checkout, sorted by path. Only what changed counts. It reads
@@ -131,7 +134,7 @@ func (r *Result) rawChanges(ctx context.Context) ([]rawChange, error) {
 func (c *rawChange) judgeName(l *riskList) {
 	c.folded = foldPath(string(c.Path))
 	gone := c.Status == 'D'
-	if i := riskNameIndex.find(c.folded, -1); i >= 0 {
+	if i := riskNameIndex().find(c.folded, -1); i >= 0 {
 		rule := &riskRules[i]
 		switch {
 		case gone && rule.lost != "":
@@ -140,7 +143,7 @@ func (c *rawChange) judgeName(l *riskList) {
 		case rule.look != nil && c.isFile() && c.sameKind():
 			c.look = rule
 			for i >= 0 && riskRules[i].look != nil {
-				i = riskNameIndex.find(c.folded, i)
+				i = riskNameIndex().find(c.folded, i)
 			}
 			if i >= 0 {
 				c.then = &riskRules[i]
@@ -149,7 +152,7 @@ func (c *rawChange) judgeName(l *riskList) {
 			l.add(c.Path, rule.id, rule.why)
 		}
 	} else if c.NewMode == modeLink {
-		if i := riskNameIndex.folder(c.folded); i >= 0 {
+		if i := riskNameIndex().folder(c.folded); i >= 0 {
 			l.add(c.Path, riskRules[i].id, "it is a link in the place of a folder with such files, and so all that it leads to counts as one: "+riskRules[i].why)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 func lookOf(t testing.TB, name string) riskLook {
 	t.Helper()
-	i := riskNameIndex.find(foldPath(name), -1)
+	i := riskNameIndex().find(foldPath(name), -1)
 	if i < 0 || riskRules[i].look == nil {
 		t.Fatalf("%s has no rule that looks inside", name)
 	}
@@ -144,8 +144,8 @@ func FuzzRiskyNames(f *testing.F) {
 			}
 			deceives(part)
 		}
-		if riskNameIndex.find(strings.Split(p, "/"), -1) >= 0 && p == strings.ToLower(p) && asciiPlain(p) && !strings.ContainsAny(p, ":") {
-			if riskNameIndex.find(foldPath(p), -1) < 0 && !strings.HasSuffix(p, ".") && !strings.HasSuffix(p, " ") {
+		if riskNameIndex().find(strings.Split(p, "/"), -1) >= 0 && p == strings.ToLower(p) && asciiPlain(p) && !strings.ContainsAny(p, ":") {
+			if riskNameIndex().find(foldPath(p), -1) < 0 && !strings.HasSuffix(p, ".") && !strings.HasSuffix(p, " ") {
 				t.Errorf("%q is hidden by folding", p)
 			}
 		}

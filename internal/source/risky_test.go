@@ -120,7 +120,7 @@ func TestControlFilesInDisguise(t *testing.T) {
 		".gitmodules.":                 "git-modules",
 		"node_modules/x/.NPMRC":        "package-manager",
 	} {
-		i := riskNameIndex.find(foldPath(name), -1)
+		i := riskNameIndex().find(foldPath(name), -1)
 		got := ""
 		if i >= 0 {
 			got = riskRules[i].id
@@ -136,7 +136,7 @@ func TestOrdinaryNamesAreNotListed(t *testing.T) {
 		"main.go", "internal/source/result.go", "src/index.ts", "README.md", "docs/guide.md", "go.sum", "lib/env.py", "environment.go", "src/hooks/useThing.ts", "hooks/README.md", ".gitignore", ".editorconfig", ".nvmrc", ".dockerignore",
 		"cmd/update/main.go", "testdata/config.json", "web/package/index.html", "target.go", "bin.go", "vendor/golang.org/x/sys/unix/a.go", "LICENSE", "tests/test_main.py", "src/app/service.ts", "x/claude.go", "agents/run.md", "github/workflows.md", "k8s/deployment.yaml", "data.csv", "été.txt", "日本/語.md", "emoji ❤️.txt", "a b.txt",
 	} {
-		if i := riskNameIndex.find(foldPath(name), -1); i >= 0 {
+		if i := riskNameIndex().find(foldPath(name), -1); i >= 0 {
 			t.Errorf("%s: rule %s", name, riskRules[i].id)
 		}
 		for _, part := range strings.Split(name, "/") {
