@@ -210,7 +210,7 @@ func (c *capturing) compare() error {
 	if err != nil {
 		return err
 	}
-	if c.raw, err = parseRawOIDs(out); err != nil {
+	if c.raw, err = parseRaw(out); err != nil {
 		return err
 	}
 	for _, d := range c.raw {
@@ -284,7 +284,7 @@ func (c *capturing) writeTree() error {
 		if out, err = c.run("", "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", base, c.carried.index, "--"); err != nil {
 			return err
 		}
-		raw, err := parseRawOIDs(out)
+		raw, err := parseRaw(out)
 		if err != nil {
 			return err
 		}

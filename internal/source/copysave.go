@@ -24,16 +24,8 @@ func (ws Workspace) savedChange(ctx context.Context, v view) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := g.Run(ctx, ws.shadowCmd("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", s.baseTree(), v.tree, "--"))
-	if err != nil {
-		return fail(err)
-	}
-	raw, err := parseRawOIDs(out)
-	if err != nil {
-		return "", err
-	}
 	var was, is strings.Builder
-	for _, c := range raw {
+	for _, c := range v.changes {
 		if c.OldMode != 0 {
 			fmt.Fprintf(&was, "%o %s\t%s\x00", c.OldMode, c.oldOID, c.Path)
 		}

@@ -354,7 +354,7 @@ func diffTrees(ctx context.Context, g *git.Git, dir, from, to string) ([]rawChan
 	if err != nil {
 		return nil, task.Errorf(task.CodeSource, "source.merge", "the change set cannot be computed: %v", err)
 	}
-	cs, err := parseRawOIDs(out)
+	cs, err := parseRaw(out)
 	if err != nil {
 		return nil, err
 	}

@@ -68,13 +68,10 @@ func Recall(ctx context.Context, ws Workspace, ref task.SourceRef, rs []task.Res
 	if err := c.trees(ctx, r, one); err != nil {
 		return nil, err
 	}
-	raw, err := diffTrees(ctx, g, c.dir, r.Start, r.Tree)
-	if err != nil {
+	if r.raw, err = diffTrees(ctx, g, c.dir, r.Start, r.Tree); err != nil {
 		return nil, err
 	}
-	for _, ch := range raw {
-		r.Changes = append(r.Changes, ch.Change)
-	}
+	r.Changes = plainChanges(r.raw)
 	return r, nil
 }
 

@@ -43,6 +43,7 @@ type Result struct {
 	// when the task ended; empty: none that is new.
 	head    string
 	headErr error
+	raw     []rawChange // Changes, with the names of the objects
 	// Of a result from refs: the rescued commit whose tree is Tree.
 	rescued string
 	// strategy is how the task got its source; empty where it does not matter.
@@ -65,7 +66,7 @@ func Look(ctx context.Context, ws Workspace) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{
-		Task: ws.Task, From: FromFiles, Base: v.s.Base, Start: v.s.baseTree(), Tree: v.tree, Changes: v.changes,
+		Task: ws.Task, From: FromFiles, Base: v.s.Base, Start: v.s.baseTree(), Tree: v.tree, Changes: plainChanges(v.changes), raw: v.changes,
 		Unfit: append(append([]string(nil), v.found.special...), v.found.nested...),
 		g:     g, dir: ws.shadow(), format: v.s.Format,
 		ws: ws, s: v.s, strategy: v.s.Strategy, head: head, headErr: headErr, ignored: v.found.ignored,
@@ -74,7 +75,9 @@ func Look(ctx context.Context, ws Workspace) (*Result, error) {
 	if r.Start, err = r.treeName(ctx, r.Start); err != nil {
 		return nil, err
 	}
-	if r.Tree, err = r.treeName(ctx, r.Tree); err != nil {
+	if v.tree == v.s.baseTree() {
+		r.Tree = r.Start
+	} else if r.Tree, err = r.treeName(ctx, r.Tree); err != nil {
 		return nil, err
 	}
 	return r, nil

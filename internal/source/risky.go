@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -28,9 +29,9 @@ var riskNameIndex = sync.OnceValue(func() *riskNames { return compileRisks(riskR
 // it is in a checkout, sorted by path. Only what changed counts. It reads
 // objects and, where the result is from files, their modes; nothing is run.
 func (r *Result) Risks(ctx context.Context) ([]task.Risk, error) {
-	cs, err := r.rawChanges(ctx)
-	if err != nil || len(cs) == 0 {
-		return []task.Risk{}, err
+	cs := slices.Clone(r.raw) // judging writes into them
+	if len(cs) == 0 {
+		return []task.Risk{}, nil
 	}
 	l := &riskList{seen: map[string]map[string]bool{}}
 	for i := range cs {
@@ -117,18 +118,6 @@ const (
 )
 
 func (c *rawChange) isFile() bool { return c.NewMode&0o170000 == 0o100000 }
-
-// rawChanges lists what differs between the result's trees, with objects.
-func (r *Result) rawChanges(ctx context.Context) ([]rawChange, error) {
-	if r.Start == r.Tree {
-		return nil, nil
-	}
-	out, err := r.g.Run(ctx, r.cmd("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none", r.Start, r.Tree, "--"))
-	if err != nil {
-		return nil, task.Errorf(task.CodeSource, "source.risks", "the change set cannot be computed: %v", err)
-	}
-	return parseRawOIDs(out)
-}
 
 // judgeName applies the rules that look at the change alone.
 func (c *rawChange) judgeName(l *riskList) {

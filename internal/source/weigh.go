@@ -29,13 +29,9 @@ type weight struct {
 
 func (r *Result) weigh(ctx context.Context) (weight, error) {
 	w := weight{renames: true}
-	cs, err := r.rawChanges(ctx)
-	if err != nil || len(cs) == 0 {
-		return w, err
-	}
 	var wants []blobWant
-	for i := range cs {
-		c := &cs[i]
+	for i := range r.raw {
+		c := &r.raw[i]
 		if c.OldMode != 0 && c.OldMode != modeGitlink {
 			wants = append(wants, blobWant{oid: c.oldOID, c: c, old: true})
 		}

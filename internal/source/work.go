@@ -59,7 +59,7 @@ type view struct {
 	s       *state
 	found   *found
 	tree    string
-	changes []task.Change
+	changes []rawChange
 }
 
 // lookAt starts git only where something was changed or has to be matched with
@@ -171,10 +171,12 @@ func Changes(ctx context.Context, ws Workspace, renames bool) ([]task.Change, er
 	if err != nil {
 		return nil, err
 	}
-	return ws.changes(ctx, s, tree, renames)
+	raw, err := ws.changes(ctx, s, tree, renames)
+	return plainChanges(raw), err
 }
 
-func (ws Workspace) changes(ctx context.Context, s *state, tree string, renames bool) ([]task.Change, error) {
+// changes is Changes with the names of the objects.
+func (ws Workspace) changes(ctx context.Context, s *state, tree string, renames bool) ([]rawChange, error) {
 	if tree == s.baseTree() {
 		return nil, nil
 	}
@@ -182,7 +184,7 @@ func (ws Workspace) changes(ctx context.Context, s *state, tree string, renames 
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-ext-diff", "--no-textconv"}
+	args := []string{"diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none"}
 	if renames {
 		args = append(args, "-M")
 	} else {
@@ -200,21 +202,20 @@ func (ws Workspace) changes(ctx context.Context, s *state, tree string, renames 
 	return cs, nil
 }
 
-// parseRaw reads `git diff-tree -z --raw`.
-func parseRaw(out []byte) ([]task.Change, error) {
-	raw, err := parseRawOIDs(out)
-	if err != nil || raw == nil {
-		return nil, err
+// plainChanges leaves the objects out.
+func plainChanges(raw []rawChange) []task.Change {
+	if raw == nil {
+		return nil
 	}
 	cs := make([]task.Change, len(raw))
 	for i := range raw {
 		cs[i] = raw[i].Change
 	}
-	return cs, nil
+	return cs
 }
 
-// parseRawOIDs reads the same, with the names of the objects.
-func parseRawOIDs(out []byte) ([]rawChange, error) {
+// parseRaw reads `git diff-tree -z --raw --no-abbrev`.
+func parseRaw(out []byte) ([]rawChange, error) {
 	bad := func() error {
 		return task.Errorf(task.CodeInternal, "source.changes", "git's change list cannot be read")
 	}
