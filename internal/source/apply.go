@@ -62,7 +62,7 @@ func (p *ApplyPlan) Apply(ctx context.Context) error {
 	if len(s.steps) == 0 {
 		return nil
 	}
-	p.say(fmt.Sprintf("changing %s", plainCount(len(s.steps))))
+	p.say("changing " + plural(len(s.steps), "file"))
 	var stages []string
 	if p.t.repo != nil {
 		stages = append(stages, p.t.l.gitDir)

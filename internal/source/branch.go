@@ -25,7 +25,8 @@ type BranchOptions struct {
 	Force bool
 }
 
-// DefaultBranch is the branch that a result becomes when no name is given.
+// DefaultBranch is the branch of a task: the one that its worktree stands on, or
+// that its result becomes when no name is given.
 func DefaultBranch(id task.ID) string { return "caisson/" + string(id) }
 
 // BranchName is the branch that Branch makes when it is given name.
@@ -67,7 +68,7 @@ func (r *Result) Branch(ctx context.Context, o BranchOptions) (*task.BranchRepor
 	}
 	rep := &task.BranchReport{
 		Schema: "caisson.branch/1", ID: r.Task, Branch: ref, Object: t.commit, Base: r.Base, Commits: t.commits,
-		Files: len(r.Changes), Risky: []task.Risk{}, From: r.From, Notes: append(append([]string(nil), t.notes...), r.leftOut()...),
+		Risky: []task.Risk{}, From: r.From, Notes: append(append([]string(nil), t.notes...), r.leftOut()...),
 	}
 	if rep.Files, err = r.filesBeyondBase(ctx); err != nil {
 		return nil, err

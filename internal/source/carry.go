@@ -51,7 +51,7 @@ func (r *Repo) mayCarry(ctx context.Context, o Options) error {
 	}
 	// Where the index is split, git marks the parts as read: then only the copy is
 	// looked at, when the task is being made.
-	if parts, _ := filepath.Glob(escapeGlob(r.gitDir) + "/sharedindex.*"); len(parts) == 0 {
+	if len(splitParts(r.gitDir)) == 0 {
 		out, err := r.git.Run(ctx, git.Cmd{GitDir: r.gitDir, Args: []string{"ls-files", "--unmerged", "-z"}})
 		if err != nil {
 			return broken("run `git status` there", "the index of %s cannot be read: %v", quote(r.Ref.Repo), err)
@@ -133,13 +133,9 @@ func (c *capturing) copyIndex() error {
 	if st, err := os.Stat(from); err == nil && st.Size() > maxIndex {
 		return task.Errorf(task.CodeLimit, "source.carry", "the index of your checkout has more than %d MiB", maxIndex>>20).WithHint("leave --dirty out")
 	}
-	parts, _ := filepath.Glob(escapeGlob(c.r.gitDir) + "/sharedindex.*")
-	for _, p := range parts {
-		to := filepath.Join(c.ws.shadow(), filepath.Base(p))
-		if ok, err := copyIndex(p, to); err != nil || !ok {
-			return errors.Join(err, fmt.Errorf("%s cannot be copied", quote(p)))
-		}
-		c.shared = append(c.shared, to)
+	var err error
+	if c.shared, err = copySplit(c.r.gitDir, c.ws.shadow()); err != nil {
+		return err
 	}
 	ok, err := copyIndex(from, c.index)
 	if err != nil || !ok {
@@ -164,10 +160,6 @@ func (c *capturing) copyIndex() error {
 		}
 	}
 	return nil
-}
-
-func escapeGlob(p string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(p)
 }
 
 // flags writes the copy anew with every file to be looked at: one that the user
@@ -326,8 +318,11 @@ const carriedPack = "carried"
 // packParts are the files of a pack; git looks for the last.
 var packParts = []string{".pack", ".rev", ".idx"}
 
-// maxPointer is the size of the largest Git LFS pointer.
-const maxPointer = 1024
+// A Git LFS pointer begins with pointerStart and has at most maxPointer bytes.
+const (
+	pointerStart = "version https://git-lfs.github.com/spec/"
+	maxPointer   = 1024
+)
 
 // largeFiles takes those off the list whose content is in Git LFS just as the
 // index says: the user's own git sees no change there, by a filter that never
@@ -395,7 +390,7 @@ func (c *capturing) largeFiles() error {
 
 // pointer reads the name of the content that a Git LFS pointer stands for.
 func pointer(b []byte) (oid string, ok bool) {
-	if !bytes.HasPrefix(b, []byte("version https://git-lfs.github.com/spec/")) {
+	if !bytes.HasPrefix(b, []byte(pointerStart)) {
 		return "", false
 	}
 	for _, line := range strings.Split(string(b), "\n") {

@@ -87,9 +87,8 @@ func (p *preparation) begin(ctx context.Context) error {
 	}
 	base := (&state{Format: p.r.format}).emptyTree()
 	if p.r.Ref.Base != "" {
-		out, err := p.r.git.Run(ctx, p.ws.shadowCmd("rev-parse", "--verify", "--end-of-options", p.r.Ref.Base+"^{tree}"))
-		if base = strings.TrimSpace(string(out)); err != nil || !git.IsOID(base) {
-			return p.fail("the tree of the base cannot be found", errors.Join(err, errors.New("git rev-parse answered "+quote(base))))
+		if base, err = oneLine(ctx, p.r.git, p.ws.shadowCmd("rev-parse", "--verify", "--end-of-options", p.r.Ref.Base+"^{tree}")); err != nil {
+			return p.fail("the tree of the base cannot be found", err)
 		}
 	}
 	if top == base {
@@ -104,52 +103,30 @@ func (p *preparation) begin(ctx context.Context) error {
 }
 
 // record adds the carried files in work to the index at path, which has those of
-// the user's index, and returns the tree of all of them. No filter runs: the
-// shadow repository has none.
+// the user's index, and returns the tree of all of them.
 func (ws Workspace) record(ctx context.Context, g *git.Git, work, index string, c *carried) (string, error) {
-	fail := func(err error) (string, error) {
-		return "", task.Errorf(task.CodeSource, "source.carry", "the uncommitted files cannot be recorded: %v", err)
-	}
-	dir := ws.shadow()
-	run := func(stdin string, args ...string) ([]byte, error) {
-		return g.Run(ctx, git.Cmd{
-			GitDir: dir, WorkTree: work, Stdin: strings.NewReader(stdin), Args: args,
-			Env:    []string{"GIT_INDEX_FILE=" + index, "GIT_OBJECT_DIRECTORY=" + ws.shadow() + "/objects"},
-			Config: []string{"core.bare=false", "index.version=2", "core.safecrlf=false", "core.bigFileThreshold=64m", "core.looseCompression=1"},
-		})
-	}
-	if len(c.deleted) > 0 {
-		if _, err := run(joinZ(c.deleted), "update-index", "-z", "--force-remove", "--stdin"); err != nil {
-			return fail(err)
+	var st *stage
+	defer func() {
+		if st != nil {
+			st.remove(ctx)
 		}
-	}
-	if paths := append(append([]string(nil), c.changed...), c.untracked...); len(paths) > 0 {
-		add := []string{"update-index", "--add", "--remove", "--replace", "-z", "--stdin"}
-		_, err := run(joinZ(paths), add...)
-		if git.Status(err) > 0 {
-			// A conversion that the attributes ask for cannot be made. Bytes, then.
-			st, serr := ws.newStage()
-			if serr != nil {
-				return "", serr
+	}()
+	return ws.recordFiles(ctx, g, recording{
+		work: work, index: index, deleted: c.deleted, paths: append(append([]string(nil), c.changed...), c.untracked...),
+		add: []string{"--add", "--remove", "--replace"}, config: []string{"core.looseCompression=1"},
+		raw: func() (_ string, err error) {
+			if st, err = ws.newStage(); err != nil {
+				return "", err
 			}
-			defer st.remove(ctx)
-			if dir, err = ws.rawGitDir(st); err == nil {
-				_, err = run(joinZ(paths), add...)
+			return ws.rawGitDir(st)
+		},
+		fail: func(_ string, err error) error {
+			if task.CodeOf(err) == task.CodeStateStore {
+				return err
 			}
-		}
-		if err != nil {
-			return fail(err)
-		}
-	}
-	out, err := run("", "write-tree")
-	oid := strings.TrimSpace(string(out))
-	if err == nil && !git.IsOID(oid) {
-		err = errors.New("git write-tree answered " + quote(oid))
-	}
-	if err != nil {
-		return fail(err)
-	}
-	return oid, nil
+			return task.Errorf(task.CodeSource, "source.carry", "the uncommitted files cannot be recorded: %v", err)
+		},
+	})
 }
 
 // indexInside renders the index that the task begins with: the user's, with the

@@ -72,9 +72,8 @@ func inspectFolder(ctx context.Context, o Options) (*Repo, error) {
 	}
 	r := &Repo{format: "sha1", Identity: (&config{}).identity(o.Env)}
 	r.Ref = task.SourceRef{Repo: top, Folder: top, Strategy: o.Strategy, Target: cmp.Or(o.At, top)}
-	if !filepath.IsAbs(r.Ref.Target) || filepath.Clean(r.Ref.Target) != r.Ref.Target {
-		return nil, task.Errorf(task.CodeUsage, "source.inspect", "the path inside must be absolute and clean: %s", quote(r.Ref.Target)).
-			WithHint("write --at /some/folder")
+	if err := cleanTarget(r.Ref.Target); err != nil {
+		return nil, err
 	}
 	r.note("the folder is in no repository: there is no git inside")
 	r.git, err = findGit(ctx)

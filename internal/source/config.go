@@ -201,3 +201,13 @@ func readLimited(p string, max int64) ([]byte, error) {
 	}
 	return os.ReadFile(p)
 }
+
+// conversions are the settings by which git writes line ends in a checkout.
+func (c *config) conversions() (out [][2]string) {
+	for _, k := range []string{"core.autocrlf", "core.eol"} {
+		if v, ok := c.last[k]; ok {
+			out = append(out, [2]string{k, v})
+		}
+	}
+	return out
+}

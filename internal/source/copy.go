@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,9 +59,8 @@ func inspectCopy(_ context.Context, o Options) (*Repo, error) {
 	default:
 		return nil, broken("name a folder or an archive with --repo", "%s is neither a folder nor a file", quote(top))
 	}
-	if !filepath.IsAbs(r.Ref.Target) || filepath.Clean(r.Ref.Target) != r.Ref.Target {
-		return nil, task.Errorf(task.CodeUsage, "source.inspect", "the path inside must be absolute and clean: %s", quote(r.Ref.Target)).
-			WithHint("write --at /some/folder")
+	if err := cleanTarget(r.Ref.Target); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -104,11 +102,7 @@ func prepareCopy(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepar
 	if err := ws.cutOff(&s, c.last); err != nil {
 		return nil, p.fail("the time cannot be read", err)
 	}
-	b, err := json.Marshal(&s)
-	if err == nil {
-		err = writeFile(ws.shadow()+"/"+stateFile, b, 0o600)
-	}
-	if err != nil {
+	if err := ws.saveState(&s); err != nil {
 		return nil, p.fail("the record cannot be written", err)
 	}
 	out := &Prepared{Ref: r.Ref, Source: ws.source(), Shadow: ws.shadow()}
@@ -118,13 +112,8 @@ func prepareCopy(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepar
 
 // frame makes the task's folder and the host's own repository beside it.
 func (p *preparation) frame() error {
-	for _, d := range []string{p.ws.source(), p.ws.shadow()} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			return task.Errorf(task.CodeConflict, "source.prepare", "the task's source cannot be made: %v", err)
-		}
-	}
-	if err := os.Chmod(p.ws.source(), 0o755); err != nil { //nolint:gosec // the folder above is private
-		return p.fail("the task's source cannot be made", err)
+	if err := p.tops(); err != nil {
+		return err
 	}
 	for _, d := range []string{"objects/pack", "refs"} {
 		if err := os.MkdirAll(p.ws.shadow()+"/"+d, 0o700); err != nil {

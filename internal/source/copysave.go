@@ -62,18 +62,13 @@ func (ws Workspace) treeFrom(ctx context.Context, g *git.Git, entries string) (s
 	if err := os.Remove(index); err != nil { // git takes an empty file for a broken index
 		return "", err
 	}
-	run := func(stdin string, args ...string) ([]byte, error) {
+	cmd := func(stdin string, args ...string) git.Cmd {
 		cmd := ws.shadowCmd(args...)
 		cmd.Stdin, cmd.Env = strings.NewReader(stdin), []string{"GIT_INDEX_FILE=" + index}
-		return g.Run(ctx, cmd)
+		return cmd
 	}
-	if _, err := run(entries, "update-index", "-z", "--add", "--index-info"); err != nil {
+	if _, err := g.Run(ctx, cmd(entries, "update-index", "-z", "--add", "--index-info")); err != nil {
 		return "", err
 	}
-	out, err := run("", "write-tree")
-	oid := strings.TrimSpace(string(out))
-	if err == nil && !git.IsOID(oid) {
-		return "", task.Errorf(task.CodeInternal, "source.snapshot", "git write-tree answered %q", oid)
-	}
-	return oid, err
+	return oneLine(ctx, g, cmd("", "write-tree"))
 }

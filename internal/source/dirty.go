@@ -108,3 +108,22 @@ func copyIndex(from, to string) (bool, error) {
 	}
 	return err == nil, err
 }
+
+// splitParts lists the files in which a split index has its other part.
+func splitParts(gitDir string) []string {
+	parts, _ := filepath.Glob(globEscape(gitDir) + "/sharedindex.*")
+	return parts
+}
+
+// copySplit copies them to dir and names the copies, also when it fails.
+func copySplit(gitDir, dir string) (made []string, err error) {
+	for _, p := range splitParts(gitDir) {
+		to := filepath.Join(dir, filepath.Base(p))
+		_ = os.Remove(to)
+		made = append(made, to)
+		if ok, err := copyIndex(p, to); err != nil || !ok {
+			return made, errors.Join(err, fmt.Errorf("%s cannot be copied", quote(p)))
+		}
+	}
+	return made, nil
+}

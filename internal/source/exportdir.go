@@ -347,16 +347,13 @@ func (e *exporting) write(ctx context.Context) error {
 	index.Close()
 	_ = os.Remove(index.Name())
 	defer os.Remove(index.Name())
-	run := func(env ...string) error {
-		_, err := e.r.g.Run(ctx, git.Cmd{
-			GitDir: e.r.dir, WorkTree: dir, Progress: e.r.ws.Progress,
-			Env:    append([]string{"GIT_INDEX_FILE=" + index.Name()}, env...),
-			Config: []string{"core.bare=false", "core.symlinks=true", "core.fileMode=true", "core.bigFileThreshold=64m", "checkout.workers=1"},
-			Args:   []string{"read-tree", "--reset", "-u", e.r.Tree},
-		})
-		return err
-	}
-	if err := run(); err != nil {
+	_, err = e.r.g.Run(ctx, git.Cmd{
+		GitDir: e.r.dir, WorkTree: dir, Progress: e.r.ws.Progress,
+		Env:    []string{"GIT_INDEX_FILE=" + index.Name()},
+		Config: []string{"core.bare=false", "core.symlinks=true", "core.fileMode=true", "core.bigFileThreshold=64m", "checkout.workers=1"},
+		Args:   []string{"read-tree", "--reset", "-u", e.r.Tree},
+	})
+	if err != nil {
 		return e.fail("the files cannot be checked out", err)
 	}
 	return nil

@@ -196,7 +196,7 @@ func (im *importing) verify(ctx context.Context, want []Ref) error {
 func (im *importing) release() error {
 	from, to := im.objects+"/pack/", im.ws.shadow()+"/objects/pack/"
 	files, err := os.ReadDir(from)
-	for _, ext := range []string{".pack", ".rev", ".idx"} { // git looks for .idx
+	for _, ext := range packParts {
 		for _, f := range files {
 			if err == nil && strings.HasSuffix(f.Name(), ext) {
 				err = os.Rename(from+f.Name(), to+f.Name())

@@ -91,9 +91,8 @@ func inspectRepo(ctx context.Context, o Options) (*Repo, error) {
 	if r.Ref.Target == "" {
 		r.Ref.Target = l.top
 	}
-	if !filepath.IsAbs(r.Ref.Target) || filepath.Clean(r.Ref.Target) != r.Ref.Target {
-		return nil, task.Errorf(task.CodeUsage, "source.inspect", "the path inside must be absolute and clean: %s", quote(r.Ref.Target)).
-			WithHint("write --at /some/folder")
+	if err := cleanTarget(r.Ref.Target); err != nil {
+		return nil, err
 	}
 	if r.git, err = findGit(ctx); err != nil {
 		return nil, err
@@ -137,11 +136,7 @@ func inspectRepo(ctx context.Context, o Options) (*Repo, error) {
 	r.Identity = conf.identity(o.Env)
 	r.excludes = conf.excludes(l.common, o.Env)
 	r.attrs, _ = readWithin(l.common, "info/attributes", 1<<20)
-	for _, k := range []string{"core.autocrlf", "core.eol"} {
-		if v, ok := conf.last[k]; ok {
-			r.settings = append(r.settings, [2]string{k, v})
-		}
-	}
+	r.settings = conf.conversions()
 	return r, nil
 }
 

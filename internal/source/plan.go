@@ -318,7 +318,7 @@ func (p *ApplyPlan) materialise(ctx context.Context) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	p.say(fmt.Sprintf("writing %s", plainCount(len(paths))))
+	p.say("writing " + plural(len(paths), "file"))
 	cmd := func(stdin string, args ...string) git.Cmd {
 		return git.Cmd{
 			GitDir: p.dir, WorkTree: p.work, Stdin: strings.NewReader(stdin), Args: args,
@@ -367,13 +367,6 @@ func (p *ApplyPlan) materialise(ctx context.Context) error {
 	return nil
 }
 
-func plainCount(n int) string {
-	if n == 1 {
-		return "1 file"
-	}
-	return fmt.Sprintf("%d files", n)
-}
-
 // isPointer reports whether a small file of ours is a pointer of Git LFS.
 func isPointer(path string) bool {
 	f, err := os.Open(path)
@@ -383,7 +376,7 @@ func isPointer(path string) bool {
 	defer f.Close()
 	head := make([]byte, 64)
 	n, _ := io.ReadFull(f, head)
-	return strings.HasPrefix(string(head[:n]), "version https://git-lfs.github.com/spec/")
+	return strings.HasPrefix(string(head[:n]), pointerStart)
 }
 
 // askUmask finds the modes that new files and folders get.

@@ -162,6 +162,14 @@ func (p *preparation) fail(what string, err error) error {
 // folders makes the frames of both repositories. That neither exists yet is
 // part of the contract: a half-made one is removed first.
 func (p *preparation) folders() error {
+	if err := p.tops(); err != nil {
+		return err
+	}
+	return p.frames(p.ws.source()+"/.git", p.ws.shadow())
+}
+
+// tops makes the folder of the task's files and the host's own beside it.
+func (p *preparation) tops() error {
 	for _, d := range []string{p.ws.source(), p.ws.shadow()} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			return task.Errorf(task.CodeConflict, "source.prepare", "the task's source cannot be made: %v", err)
@@ -170,7 +178,7 @@ func (p *preparation) folders() error {
 	if err := os.Chmod(p.ws.source(), 0o755); err != nil { //nolint:gosec // the folder above is private
 		return p.fail("the task's source cannot be made", err)
 	}
-	return p.frames(p.ws.source()+"/.git", p.ws.shadow())
+	return nil
 }
 
 // frames makes the folders that git directories consist of.
@@ -400,20 +408,27 @@ func (p *preparation) repository() error {
 
 // config renders the configuration of one of the two repositories.
 func (p *preparation) config(bare bool) string {
+	c := gitConfig(p.r.format, bare, p.r.settings)
+	if !bare {
+		c += fmt.Sprintf("[user]\n\tname = %s\n\temail = %s\n", configValue(p.r.Identity.Name), configValue(p.r.Identity.Email))
+	}
+	return c
+}
+
+// gitConfig renders the configuration of a git directory of ours; settings are
+// core.… as carried from the user.
+func gitConfig(format string, bare bool, settings [][2]string) string {
 	var b strings.Builder
 	version := 0
-	if p.r.format != "sha1" {
+	if format != "sha1" {
 		version = 1
 	}
 	fmt.Fprintf(&b, "[core]\n\trepositoryformatversion = %d\n\tfilemode = true\n\tbare = %t\n\tlogallrefupdates = %t\n", version, bare, !bare)
-	for _, kv := range p.r.settings {
+	for _, kv := range settings {
 		fmt.Fprintf(&b, "\t%s = %s\n", strings.TrimPrefix(kv[0], "core."), configValue(kv[1]))
 	}
 	if version == 1 {
-		fmt.Fprintf(&b, "[extensions]\n\tobjectformat = %s\n", p.r.format)
-	}
-	if !bare {
-		fmt.Fprintf(&b, "[user]\n\tname = %s\n\temail = %s\n", configValue(p.r.Identity.Name), configValue(p.r.Identity.Email))
+		fmt.Fprintf(&b, "[extensions]\n\tobjectformat = %s\n", format)
 	}
 	return b.String()
 }

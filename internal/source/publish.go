@@ -117,7 +117,7 @@ func (d *delivery) store(ctx context.Context, pack string) (keep string, err err
 	} else if !errors.Is(err, fs.ErrExist) {
 		return fail(err)
 	}
-	for _, ext := range []string{".pack", ".rev", ".idx"} { // git looks for .idx
+	for _, ext := range packParts {
 		if !exists(base+ext) || exists(to+ext) {
 			continue
 		}

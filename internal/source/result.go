@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -99,11 +98,7 @@ func (r *Result) treeName(ctx context.Context, expr string) (string, error) {
 	if git.IsOID(expr) {
 		return expr, nil
 	}
-	out, err := r.g.Run(ctx, r.cmd("rev-parse", "--verify", "--end-of-options", expr))
-	oid := strings.TrimSpace(string(out))
-	if err == nil && !git.IsOID(oid) {
-		return "", task.Errorf(task.CodeInternal, "source.result", "git rev-parse answered %q", oid)
-	}
+	oid, err := oneLine(ctx, r.g, r.cmd("rev-parse", "--verify", "--end-of-options", expr))
 	if err != nil {
 		return "", task.Errorf(task.CodeSource, "source.result", "the tree %s cannot be found: %v", expr, err)
 	}

@@ -112,10 +112,7 @@ type rawChange struct {
 	targetWhole    bool   // target is all of it
 }
 
-const (
-	modeLink    = 0o120000
-	modeGitlink = 0o160000
-)
+const modeLink = 0o120000
 
 func (c *rawChange) isFile() bool { return c.NewMode&0o170000 == 0o100000 }
 
@@ -148,7 +145,7 @@ func (c *rawChange) judgeName(l *riskList) {
 	if gone {
 		return
 	}
-	if c.NewMode == modeGitlink {
+	if c.NewMode == gitlink {
 		l.add(c.Path, ruleGitlink, whyOf(ruleGitlink))
 	}
 	for _, part := range strings.Split(string(c.Path), "/") {

@@ -274,7 +274,7 @@ func TestGitlinksAreListed(t *testing.T) {
 		status   byte
 		old, new uint32
 		want     int
-	}{{'A', 0, modeGitlink, 1}, {'M', modeGitlink, modeGitlink, 1}, {'T', 0o100644, modeGitlink, 1}, {'D', modeGitlink, 0, 0}} {
+	}{{'A', 0, gitlink, 1}, {'M', gitlink, gitlink, 1}, {'T', 0o100644, gitlink, 1}, {'D', gitlink, 0, 0}} {
 		l := &riskList{seen: map[string]map[string]bool{}}
 		rc := rawChange{Change: task.Change{Status: c.status, Path: []byte("sub"), OldMode: c.old, NewMode: c.new}}
 		rc.judgeName(l)

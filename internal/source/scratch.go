@@ -76,20 +76,8 @@ type gitSpec struct {
 // makeGit makes a git directory below the scratch folder.
 func (s *scratch) makeGit(name string, o gitSpec) (string, error) {
 	dir := filepath.Join(s.dir, name)
-	var c strings.Builder
-	version := "0"
-	if o.format != "sha1" {
-		version = "1"
-	}
-	c.WriteString("[core]\n\trepositoryformatversion = " + version + "\n\tfilemode = true\n\tbare = true\n")
-	for _, kv := range o.settings {
-		c.WriteString("\t" + strings.TrimPrefix(kv[0], "core.") + " = " + configValue(kv[1]) + "\n")
-	}
-	if version == "1" {
-		c.WriteString("[extensions]\n\tobjectformat = " + o.format + "\n")
-	}
 	files := map[string]string{
-		"HEAD": "ref: refs/heads/none\n", "config": c.String(), "info/attributes": o.attributes,
+		"HEAD": "ref: refs/heads/none\n", "config": gitConfig(o.format, true, o.settings), "info/attributes": o.attributes,
 		"objects/info/alternates": strings.Join(append(append([]string(nil), o.stores...), ""), "\n"), "refs/heads/.keep": "",
 	}
 	for name, text := range files {

@@ -146,42 +146,64 @@ func (ws Workspace) treeOf(ctx context.Context, s *state, st *stage, f *found) (
 	if err := copyFile(ws.shadow()+"/"+baseIndex, index, 0o600); err != nil && (s.hasFiles() || !errors.Is(err, fs.ErrNotExist)) {
 		return "", st.fail("the index", err)
 	}
+	return ws.recordFiles(ctx, g, recording{
+		work: st.path, index: index, deleted: f.deleted, paths: append(append([]string(nil), f.changed...), f.untracked...),
+		add: []string{"--add", "--replace"},
+		raw: func() (string, error) { return ws.rawGitDir(st) },
+		fail: func(what string, err error) error {
+			return task.Errorf(task.CodeSource, "source.snapshot", "%s: %v", what, err)
+		},
+	})
+}
+
+// recording says which files go into an index, to be a tree then.
+type recording struct {
+	work, index    string
+	deleted, paths []string
+	add            []string // flags of update-index for paths
+	config         []string // beyond what every recording has
+	// raw makes a git directory without conversions, for files that cannot be
+	// converted.
+	raw  func() (string, error)
+	fail func(what string, err error) error
+}
+
+// recordFiles brings files into the index as git converts them and returns the
+// tree of it. No filter runs: the shadow repository has none.
+func (ws Workspace) recordFiles(ctx context.Context, g *git.Git, r recording) (string, error) {
 	dir := ws.shadow()
-	run := func(stdin string, args ...string) ([]byte, error) {
-		return g.Run(ctx, git.Cmd{
-			GitDir: dir, WorkTree: st.path, Stdin: strings.NewReader(stdin), Args: args,
-			Env:    []string{"GIT_INDEX_FILE=" + index, "GIT_OBJECT_DIRECTORY=" + ws.shadow() + "/objects"},
-			Config: []string{"core.bare=false", "index.version=2", "core.safecrlf=false", "core.bigFileThreshold=64m"},
-		})
-	}
-	if len(f.deleted) > 0 {
-		if _, err := run(joinZ(f.deleted), "update-index", "-z", "--force-remove", "--stdin"); err != nil {
-			return "", task.Errorf(task.CodeSource, "source.snapshot", "the deleted files cannot be recorded: %v", err)
+	cmd := func(stdin string, args ...string) git.Cmd {
+		return git.Cmd{
+			GitDir: dir, WorkTree: r.work, Stdin: strings.NewReader(stdin), Args: args,
+			Env:    []string{"GIT_INDEX_FILE=" + r.index, "GIT_OBJECT_DIRECTORY=" + ws.shadow() + "/objects"},
+			Config: append([]string{"core.bare=false", "index.version=2", "core.safecrlf=false", "core.bigFileThreshold=64m"}, r.config...),
 		}
 	}
-	if paths := append(append([]string(nil), f.changed...), f.untracked...); len(paths) > 0 {
-		add := []string{"update-index", "--add", "--replace", "-z", "--stdin"}
-		_, err := run(joinZ(paths), add...)
-		if git.Status(err) > 0 {
+	if len(r.deleted) > 0 {
+		if _, err := g.Run(ctx, cmd(joinZ(r.deleted), "update-index", "-z", "--force-remove", "--stdin")); err != nil {
+			return "", r.fail("the deleted files cannot be recorded", err)
+		}
+	}
+	if len(r.paths) > 0 {
+		add := append(append([]string{"update-index"}, r.add...), "-z", "--stdin")
+		_, err := g.Run(ctx, cmd(joinZ(r.paths), add...))
+		switch {
+		case git.Status(err) > 0:
 			// Attributes chosen inside can make a conversion fail, for example
 			// an encoding that the content is not in. The bytes count then.
-			if dir, err = ws.rawGitDir(st); err == nil {
-				_, err = run(joinZ(paths), add...)
+			if dir, err = r.raw(); err == nil {
+				_, err = g.Run(ctx, cmd(joinZ(r.paths), add...))
 			}
 			if err != nil {
-				return "", task.Errorf(task.CodeSource, "source.snapshot", "the changed files cannot be recorded: %v", err)
+				return "", r.fail("the changed files cannot be recorded", err)
 			}
-		} else if err != nil {
+		case err != nil:
 			return "", err
 		}
 	}
-	out, err := run("", "write-tree")
+	oid, err := oneLine(ctx, g, cmd("", "write-tree"))
 	if err != nil {
-		return "", task.Errorf(task.CodeSource, "source.snapshot", "the tree cannot be written: %v", err)
-	}
-	oid := strings.TrimSpace(string(out))
-	if !git.IsOID(oid) {
-		return "", task.Errorf(task.CodeInternal, "source.snapshot", "git write-tree answered %q", oid)
+		return "", r.fail("the tree cannot be written", err)
 	}
 	return oid, nil
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -45,4 +46,13 @@ func Prepare(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepared, 
 		return prepareCopy(ctx, r, ws, in)
 	}
 	return nil, task.Errorf(task.CodeInternal, "source.prepare", "unknown source strategy %q", r.Ref.Strategy)
+}
+
+// cleanTarget refuses a place inside that could not be mounted on as it is named.
+func cleanTarget(at string) error {
+	if filepath.IsAbs(at) && filepath.Clean(at) == at {
+		return nil
+	}
+	return task.Errorf(task.CodeUsage, "source.inspect", "the path inside must be absolute and clean: %s", quote(at)).
+		WithHint("write --at /some/folder")
 }

@@ -62,11 +62,7 @@ func findTarget(ctx context.Context, g *git.Git, ref task.SourceRef, env []strin
 		return nil, err
 	}
 	t := &target{dir: l.top, repo: r, l: l}
-	for _, k := range []string{"core.autocrlf", "core.eol"} {
-		if v, ok := conf.last[k]; ok {
-			r.settings = append(r.settings, [2]string{k, v})
-		}
-	}
+	r.settings = conf.conversions()
 	if v, ok := conf.last["core.filemode"]; ok && !truth(v) {
 		t.nomode = true
 	}
@@ -98,11 +94,8 @@ func findFolder(ref task.SourceRef, gone func(string, ...any) error) (*target, e
 		return nil, task.Errorf(task.CodeDenied, "source.apply", "the folder %s belongs to another user (uid %d)", quote(ref.Repo), o).
 			WithHint("write the files elsewhere with `caisson export --dir`")
 	}
-	return &target{dir: ref.Repo, attrs: plainBytes}, nil
+	return &target{dir: ref.Repo, attrs: rawAttributes}, nil
 }
-
-// plainBytes switches every conversion off: files without git are bytes.
-const plainBytes = "* -text -eol -ident -working-tree-encoding -filter\n"
 
 // headTree returns the tree that the checkout holds as committed.
 func (t *target) headTree(ctx context.Context) (string, error) {

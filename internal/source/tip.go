@@ -242,7 +242,7 @@ func commitTree(ctx context.Context, g *git.Git, c commitSpec) (string, error) {
 		args = append(args, "-p", c.parent)
 	}
 	date := "@" + strconv.FormatInt(c.when, 10) + " +0000"
-	out, err := g.Run(ctx, git.Cmd{
+	oid, err := oneLine(ctx, g, git.Cmd{
 		GitDir: c.dir, Args: append(args, c.tree), Stdin: strings.NewReader(c.message),
 		Env: []string{
 			"GIT_AUTHOR_NAME=" + c.who.Name, "GIT_AUTHOR_EMAIL=" + c.who.Email, "GIT_AUTHOR_DATE=" + date,
@@ -251,10 +251,6 @@ func commitTree(ctx context.Context, g *git.Git, c commitSpec) (string, error) {
 	})
 	if err != nil {
 		return "", task.Errorf(task.CodeSource, "source.snapshot", "the files cannot be committed: %v", err)
-	}
-	oid := strings.TrimSpace(string(out))
-	if !git.IsOID(oid) {
-		return "", task.Errorf(task.CodeInternal, "source.snapshot", "git commit-tree answered %q", oid)
 	}
 	return oid, nil
 }

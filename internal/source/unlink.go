@@ -176,7 +176,7 @@ func Unlink(ctx context.Context, ws Workspace, ref task.SourceRef) (left []strin
 			return left, err
 		}
 		if why != "" {
-			left = append(left, "the branch "+branchOf(ws.Task)+" stays: "+why)
+			left = append(left, "the branch "+DefaultBranch(ws.Task)+" stays: "+why)
 		}
 	}
 	return left, sys.Fault("source.unbranched")
@@ -227,7 +227,7 @@ func (reg *registration) unbranch(ctx context.Context, g *git.Git, base string) 
 	if lerr == nil && len(refs) == 1 && refs[0].Object != base {
 		return "it has commits of its own", nil
 	}
-	return "", task.Errorf(task.CodeStuck, "source.unlink", "the branch %s cannot be removed: %v", branchOf(reg.id), err)
+	return "", task.Errorf(task.CodeStuck, "source.unlink", "the branch %s cannot be removed: %v", DefaultBranch(reg.id), err)
 }
 
 // checkedOut names a checkout other than the task's that stands on its branch.

@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"io/fs"
 	"os"
@@ -17,11 +16,10 @@ import (
 // userEntry is one entry of the user's index.
 type userEntry struct {
 	indexEntry
-	stage    int
-	intent   bool // `git add -N`: only the name is there
-	skip     bool // skip-worktree: not in a sparse checkout
-	sparse   bool // a folder that a sparse index does not list
-	believed bool // assume-unchanged: the user asked git not to look
+	stage  int
+	intent bool // `git add -N`: only the name is there
+	skip   bool // skip-worktree: not in a sparse checkout
+	sparse bool // a folder that a sparse index does not list
 }
 
 // userIndex is a copy of the user's index, read without regard to what its
@@ -62,14 +60,8 @@ func readUserIndex(ctx context.Context, t *target, dir, work string) (*userIndex
 		}
 		return fail(err)
 	}
-	// A split index has its other part in files of this name.
-	shared, _ := filepath.Glob(globEscape(t.l.gitDir) + "/sharedindex.*")
-	for _, s := range shared {
-		to := filepath.Join(dir, filepath.Base(s))
-		_ = os.Remove(to)
-		if ok, err := copyIndex(s, to); err != nil || !ok {
-			return fail(errors.Join(err, errors.New("its shared part cannot be copied")))
-		}
+	if _, err := copySplit(t.l.gitDir, dir); err != nil {
+		return fail(err)
 	}
 	_, err = t.repo.git.Run(ctx, git.Cmd{
 		GitDir: dir, WorkTree: work, Env: []string{"GIT_INDEX_FILE=" + x.file}, Config: []string{"core.bare=false", "index.version=2"},
@@ -96,17 +88,8 @@ func (x *userIndex) parse(b []byte, format string) error {
 	if err != nil {
 		return err
 	}
-	hashLen := 20
-	if format == "sha256" {
-		hashLen = 32
-	}
 	for _, e := range entries {
-		flags := binary.BigEndian.Uint16(b[e.at+40+hashLen:])
-		u := &userEntry{indexEntry: e, stage: int(flags >> 12 & 3), believed: flags&0x8000 != 0}
-		if flags&0x4000 != 0 {
-			more := binary.BigEndian.Uint16(b[e.at+40+hashLen+2:])
-			u.skip, u.intent = more&0x4000 != 0, more&0x2000 != 0
-		}
+		u := &userEntry{indexEntry: e, stage: int(e.flags & stageBits >> 12), skip: e.more&skipWorktree != 0, intent: e.more&intentToAdd != 0}
 		if e.mode == 0o040000 {
 			x.folders = append(x.folders, strings.TrimSuffix(e.path, "/")+"/")
 			continue

@@ -32,10 +32,10 @@ func (r *Result) weigh(ctx context.Context) (weight, error) {
 	var wants []blobWant
 	for i := range r.raw {
 		c := &r.raw[i]
-		if c.OldMode != 0 && c.OldMode != modeGitlink {
+		if c.OldMode != 0 && c.OldMode != gitlink {
 			wants = append(wants, blobWant{oid: c.oldOID, c: c, old: true})
 		}
-		if c.NewMode != 0 && c.NewMode != modeGitlink {
+		if c.NewMode != 0 && c.NewMode != gitlink {
 			wants = append(wants, blobWant{oid: c.newOID, c: c})
 		}
 	}

@@ -20,14 +20,11 @@ var _ = sys.RegisterFaults("source.worktreebranched", "source.registering", "sou
 // configuration on the way. Names are made from the task's id alone; whoever
 // cleans up needs nothing else.
 
-// branchOf is the short name of a worktree task's branch.
-func branchOf(id task.ID) string { return "caisson/" + string(id) }
-
 // WorktreeName is the name of a task's worktree in the user's repository.
 func WorktreeName(id task.ID) string { return "caisson-" + string(id) }
 
 // WorktreeBranch is the full name of the ref that a task's worktree stands on.
-func WorktreeBranch(id task.ID) string { return "refs/heads/" + branchOf(id) }
+func WorktreeBranch(id task.ID) string { return "refs/heads/" + DefaultBranch(id) }
 
 // adminOf is the folder in which the repository keeps a task's worktree.
 func adminOf(commonDir string, id task.ID) string {
@@ -65,13 +62,8 @@ func inspectWorktree(ctx context.Context, o Options) (*Repo, error) {
 // breaks before leaves nothing in the user's repository but a pin.
 func prepareWorktree(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepared, error) {
 	p := &preparation{r: r, ws: ws, in: in, pinned: true}
-	for _, d := range []string{ws.source(), ws.shadow()} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			return nil, task.Errorf(task.CodeConflict, "source.prepare", "the task's source cannot be made: %v", err)
-		}
-	}
-	if err := os.Chmod(ws.source(), 0o755); err != nil { //nolint:gosec // the folder above is private
-		return nil, p.fail("the task's source cannot be made", err)
+	if err := p.tops(); err != nil {
+		return nil, err
 	}
 	if err := p.frames(ws.shadow()); err != nil {
 		return nil, err
@@ -92,7 +84,7 @@ func prepareWorktree(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Pr
 	if err := p.files(ctx); err != nil {
 		return nil, err
 	}
-	r.Ref.Branch = branchOf(ws.Task)
+	r.Ref.Branch = DefaultBranch(ws.Task)
 	if err := p.finish(); err != nil {
 		return nil, err
 	}

@@ -10,25 +10,21 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-)
 
-const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+	"github.com/caisson-dev/caisson/internal/source/tree"
+)
 
 // openat2 resolves path below dir without leaving it, following a link or
 // crossing a mount.
 func openat2(dir int, path string, flags uint64) (int, error) {
-	for {
-		fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: resolve})
-		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
-			continue // EAGAIN: something was renamed during the resolution
-		case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
-			return -1, fmt.Errorf("%w: %s", ErrUnsafe, strconv.QuoteToGraphic(path))
-		case errors.Is(err, unix.ENOSYS):
-			return -1, fmt.Errorf("%w: the kernel has no openat2", ErrUnsupported)
-		}
-		return fd, err
+	fd, err := tree.Openat2(dir, path, flags|unix.O_NOFOLLOW)
+	switch {
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
+		return -1, fmt.Errorf("%w: %s", ErrUnsafe, strconv.QuoteToGraphic(path))
+	case errors.Is(err, unix.ENOSYS):
+		return -1, fmt.Errorf("%w: the kernel has no openat2", ErrUnsupported)
 	}
+	return fd, err
 }
 
 // parent opens the folder that path is in and returns the last component.

@@ -121,7 +121,7 @@ var errFilled = errors.New("not empty, or another one")
 
 // drop removes an empty file or folder; ident, when given, is what it must be.
 func (h *handle) drop(name, ident string) error {
-	p, err := openat2(h.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
+	p, err := Openat2(h.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (h *handle) drop(name, ident string) error {
 // ident names what is at name: device and inode, and the time of birth where
 // the file system keeps one, for numbers are used again.
 func (h *handle) ident(name string) (string, error) {
-	p, err := openat2(h.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
+	p, err := Openat2(h.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return "", err
 	}

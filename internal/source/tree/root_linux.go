@@ -88,8 +88,9 @@ func (h *handle) close() error {
 	return unix.Close(h.fd)
 }
 
-// openat2 opens name relative to dir under the strict rules.
-func openat2(dir int, name string, flags uint64) (int, error) {
+// Openat2 opens name relative to an open folder under the rules of this package:
+// never above it, over a link or onto another mount. Errors are the kernel's.
+func Openat2(dir int, name string, flags uint64) (int, error) {
 	if name == "" || strings.HasSuffix(name, "/") {
 		// A trailing slash makes O_NOFOLLOW follow the last link (T-A11).
 		return -1, unix.EINVAL
@@ -113,7 +114,7 @@ func forceDir(dir int, name string, extra uint64) (fd, restore int, err error) {
 	if dir == unix.AT_FDCWD {
 		p, err = unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	} else {
-		p, err = openat2(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|extra)
+		p, err = Openat2(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|extra)
 	}
 	if err != nil {
 		return -1, -1, err
@@ -135,7 +136,7 @@ func forceDir(dir int, name string, extra uint64) (fd, restore int, err error) {
 
 // openDir opens one folder below h. Its rights are put back by close.
 func (h *handle) openDir(name string) (*handle, error) {
-	fd, err := openat2(h.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	fd, err := Openat2(h.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if h.keep {
 		if err != nil {
 			return nil, err
@@ -243,7 +244,7 @@ func (r *Root) Open(path string) (*os.File, Info, error) {
 }
 
 func (h *handle) open(name string, dev uint64) (*os.File, Info, error) {
-	p, err := openat2(h.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
+	p, err := Openat2(h.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, Info{}, err
 	}
@@ -312,7 +313,7 @@ func (r *Root) Readlink(path string) (string, error) {
 }
 
 func (h *handle) readlink(name string) (string, error) {
-	p, err := openat2(h.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
+	p, err := Openat2(h.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return "", err
 	}

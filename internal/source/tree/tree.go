@@ -6,7 +6,7 @@
 // decides nothing about what is kept.
 //
 // Every path is resolved one component at a time, relative to a descriptor of
-// the parent, with openat2(RESOLVE_BENEATH|NO_SYMLINKS|NO_MAGICLINKS|NO_XDEV).
+// the parent, with Openat2(RESOLVE_BENEATH|NO_SYMLINKS|NO_MAGICLINKS|NO_XDEV).
 // A file is first pinned with O_PATH, looked at, and only then opened through
 // its own descriptor, so what was checked is what is read.
 package tree

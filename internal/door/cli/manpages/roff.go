@@ -8,7 +8,7 @@ import (
 )
 
 // render makes one page in the man macros, in ASCII: every formatter knows the
-// \[uXXXX] form of the other characters.
+// \[u…] form of the other characters.
 func render(p cli.Page, version, date string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %s 1 %s %s %s\n", quoted(strings.ToUpper(p.Name)), quoted(date), quoted(strings.TrimSpace("caisson "+version)), quoted("caisson manual"))
