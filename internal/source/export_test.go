@@ -6,11 +6,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 	"testing"
 
@@ -140,45 +139,11 @@ func TestPatchForPatch(t *testing.T) {
 	}
 }
 
-// listing describes names, kinds, executable bits, targets and contents below
-// dir, without its .git.
+// listing is facts without the mode of the folder itself.
 func listing(t *testing.T, dir string) string {
 	t.Helper()
-	var lines []string
-	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		rel, _ := filepath.Rel(dir, p)
-		if err != nil || rel == "." {
-			return err
-		}
-		if rel == ".git" {
-			return filepath.SkipDir
-		}
-		st, err := os.Lstat(p)
-		if err != nil {
-			return err
-		}
-		line := fmt.Sprintf("%q %v", rel, st.Mode())
-		switch {
-		case st.Mode().IsRegular():
-			b, err := os.ReadFile(p)
-			if err != nil {
-				return err
-			}
-			line += fmt.Sprintf(" %q", b)
-		case st.Mode().Type() == fs.ModeSymlink:
-			to, err := os.Readlink(p)
-			if err != nil {
-				return err
-			}
-			line += fmt.Sprintf(" -> %q", to)
-		}
-		lines = append(lines, line)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sort.Strings(lines)
+	lines := strings.Split(facts(t, dir), "\n")
+	lines = slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, `"." `) })
 	return strings.Join(lines, "\n")
 }
 
