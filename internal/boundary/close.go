@@ -215,13 +215,7 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 
 // begin records that the task is being ended, and how its command did.
 func (m *Manager) begin(ctx context.Context, l *live, exit *int) (inventory.Task, error) {
-	l.mu.Lock()
-	unserve := l.unserve
-	l.unserve = nil
-	l.mu.Unlock()
-	if unserve != nil {
-		unserve()
-	}
+	l.hush()
 	var t inventory.Task
 	err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) (err error) {
 		if t, err = tx.Task(l.id); err != nil || t.View.State == task.Closing {

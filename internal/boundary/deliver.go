@@ -24,18 +24,12 @@ const maxNamed = 500
 // Apply implements door.Engine: it brings what a task made into the user's
 // checkout, all of it or nothing.
 func (m *Manager) Apply(ctx context.Context, ref string, o door.ApplyOptions) (rep *task.ApplyReport, err error) {
-	err = m.act(ctx, ref, doing{
-		op: "apply", progress: o.Progress,
-		live: func(l *live, t inventory.Task) (err error) {
-			rep, err = m.apply(ctx, l, t, o)
-			return err
-		},
-		remote: func(r Remote) (err error) { rep, err = r.Apply(ctx, o); return err },
-		ended: func(l *live, t inventory.Task) (err error) {
-			rep, err = m.apply(ctx, l, t, o)
-			return err
-		},
-	})
+	here := func(l *live, t inventory.Task) (err error) {
+		rep, err = m.apply(ctx, l, t, o)
+		return err
+	}
+	err = m.act(ctx, ref, doing{op: "apply", progress: o.Progress, live: here, ended: here,
+		remote: func(r Remote) (err error) { rep, err = r.Apply(ctx, o); return err }})
 	return rep, err
 }
 
@@ -50,7 +44,7 @@ func (m *Manager) apply(ctx context.Context, l *live, t inventory.Task, o door.A
 		return nil, task.Errorf(task.CodeState, "apply", "task %s works in your checkout itself: there is nothing to bring into it", l.id).
 			WithHint("`caisson diff %s` shows what it changed", l.id)
 	}
-	r, risks, err := m.look(ctx, &t, o.Progress)
+	r, risks, err := m.look(ctx, &t, o.Progress, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +72,7 @@ func (m *Manager) apply(ctx context.Context, l *live, t inventory.Task, o door.A
 		return rep, task.Errorf(task.CodeDenied, "apply", "what was agreed to is not what would be done now; nothing was changed").
 			WithHint("the task or the checkout changed meanwhile: look at it again")
 	case len(risks) > 0 && !o.AllowRisky && o.Agreed == "":
-		return rep, task.Errorf(task.CodeDenied, "apply", "the result has risky files (%s), which tools on this machine would execute or trust; nothing was changed", files(riskyFiles(risks))).
+		return rep, task.Errorf(task.CodeDenied, "apply", "the result has risky files (%s), which tools on this machine would execute or trust; nothing was changed", files(task.RiskyFiles(risks))).
 			WithHint("look at them: `caisson diff %s`; then `caisson apply --allow-risky %s`", l.id, l.id)
 	}
 	intent := map[string]any{"digest": p.Digest, "checkout": p.Checkout, "from": r.From, "start": r.Start, "tree": r.Tree, "changes": len(p.Changes), "already": p.Already,
@@ -116,14 +110,11 @@ func (m *Manager) branch(ctx context.Context, l *live, t inventory.Task, o door.
 	if err := m.fetch(ctx, l, t, o.Progress); err != nil {
 		return nil, err
 	}
-	r, risks, err := m.look(ctx, &t, o.Progress)
+	r, risks, err := m.look(ctx, &t, o.Progress, o.Risky)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	if o.Risky != nil && len(risks) > 0 {
-		o.Risky(risks)
-	}
 	body := map[string]any{"branch": r.BranchName(o.Name), "force": o.Force, "from": r.From, "tree": r.Tree, "risky": riskyNamed(risks)}
 	if _, err := l.log.Append(ctx, evidence.BranchIntent, m.actor(), body); err != nil {
 		return nil, err
@@ -164,14 +155,11 @@ func (m *Manager) export(ctx context.Context, l *live, t inventory.Task, w io.Wr
 			return nil, err
 		}
 	}
-	r, risks, err := m.look(ctx, &t, o.Progress)
+	r, risks, err := m.look(ctx, &t, o.Progress, o.Risky)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	if o.Risky != nil && len(risks) > 0 {
-		o.Risky(risks)
-	}
 	to := o.Dir
 	if to == "" {
 		to = "-"
@@ -196,8 +184,9 @@ func (m *Manager) export(ctx context.Context, l *live, t inventory.Task, w io.Wr
 	return rep, errors.Join(err, m.outcome(ctx, l, evidence.ExportOutcome, out, err))
 }
 
-// look reads the result and what of it is risky. The caller closes the result.
-func (m *Manager) look(ctx context.Context, t *inventory.Task, progress func(string)) (*source.Result, []task.Risk, error) {
+// look reads the result and what of it is risky, which is told before anything
+// is done. The caller closes the result.
+func (m *Manager) look(ctx context.Context, t *inventory.Task, progress func(string), risky func([]task.Risk)) (*source.Result, []task.Risk, error) {
 	tell(progress, "reading the task's result")
 	r, err := m.result(ctx, t, progress)
 	if err != nil {
@@ -208,8 +197,8 @@ func (m *Manager) look(ctx context.Context, t *inventory.Task, progress func(str
 		r.Close()
 		return nil, nil, err
 	}
-	if risks == nil {
-		risks = []task.Risk{}
+	if risky != nil && len(risks) > 0 {
+		risky(risks)
 	}
 	return r, risks, nil
 }
@@ -272,15 +261,6 @@ func riskyNamed(rs []task.Risk) []string {
 		out = append(out, r.Rule+" "+r.Path)
 	}
 	return out
-}
-
-// riskyFiles counts the files that risks are about.
-func riskyFiles(rs []task.Risk) int {
-	seen := map[string]bool{}
-	for _, r := range rs {
-		seen[r.Path] = true
-	}
-	return len(seen)
 }
 
 func files(n int) string {

@@ -161,6 +161,17 @@ func (l *live) serves(stop func()) {
 	l.unserve = stop
 }
 
+// hush stops answering on the control socket.
+func (l *live) hush() {
+	l.mu.Lock()
+	unserve := l.unserve
+	l.unserve = nil
+	l.mu.Unlock()
+	if unserve != nil {
+		unserve()
+	}
+}
+
 // kill ends every process inside without a word to anybody.
 func (l *live) kill(ctx context.Context) error {
 	inst, wk := l.standing()

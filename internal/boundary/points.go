@@ -199,11 +199,7 @@ func (m *Manager) unpoint(ctx context.Context, l *live) error {
 }
 
 func (m *Manager) removePoint(l *live, r inventory.Resource) (string, error) {
-	files := l.ws.Files
-	if files == "" {
-		files = filepath.Join(l.dir, "source")
-	}
-	rel, err := filepath.Rel(files, pointPath(r.Name))
+	rel, err := filepath.Rel(filesOf(l.ws), pointPath(r.Name))
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		return "", task.Errorf(task.CodeInternal, "points", "the mount point %q does not lie in the task's files", r.Name)
 	}

@@ -27,15 +27,19 @@ func (m *Manager) workspaceOf(id task.ID, ref task.SourceRef) source.Workspace {
 	return ws
 }
 
+// filesOf is the folder of a task's files.
+func filesOf(ws source.Workspace) string {
+	if ws.Files != "" {
+		return ws.Files
+	}
+	return filepath.Join(ws.Dir, "source")
+}
+
 // result reads what a task made of its source: from its files while they are
 // there, later from what was rescued. The caller closes it.
 func (m *Manager) result(ctx context.Context, t *inventory.Task, progress func(string)) (*source.Result, error) {
 	ws := m.workspace(t, progress)
-	files := ws.Files
-	if files == "" {
-		files = filepath.Join(ws.Dir, "source")
-	}
-	if exists(files) && exists(filepath.Join(ws.Dir, "shadow.git")) {
+	if exists(filesOf(ws)) && exists(filepath.Join(ws.Dir, "shadow.git")) {
 		return source.Look(ctx, ws)
 	}
 	r, err := source.Recall(ctx, ws, t.View.Source, t.View.Results)
@@ -56,15 +60,11 @@ func (m *Manager) Diff(ctx context.Context, ref string, w io.Writer, o door.Diff
 	if err != nil {
 		return nil, err
 	}
-	r, err := m.result(ctx, &t, nil)
+	r, risks, err := m.look(ctx, &t, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	risks, err := r.Risks(ctx)
-	if err != nil {
-		return nil, err
-	}
 	rep := &task.DiffReport{Schema: "caisson.diff/1", ID: t.ID(), Start: r.Start, Tree: r.Tree, Risky: []task.Risk{}, From: r.From}
 	for _, c := range r.Changes {
 		if source.Within(paths, string(c.Path)) {

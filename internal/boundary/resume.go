@@ -302,13 +302,7 @@ func (m *Manager) failResume(ctx context.Context, l *live, cause error) error {
 func (m *Manager) unresume(ctx context.Context, l *live, cause error) (*task.CloseReport, error) {
 	rep := &task.CloseReport{Schema: closeSchema, ID: l.id}
 	defer l.release()
-	l.mu.Lock()
-	unserve := l.unserve
-	l.unserve = nil
-	l.mu.Unlock()
-	if unserve != nil {
-		unserve()
-	}
+	l.hush()
 	t, err := m.cfg.DB.Task(ctx, l.id)
 	if err != nil {
 		return rep, errors.Join(err, l.kill(ctx))

@@ -10,6 +10,15 @@ type Risk struct {
 	Raw  []byte `json:"-"` // the exact path
 }
 
+// RiskyFiles counts the files that risks are about.
+func RiskyFiles(rs []Risk) int {
+	seen := map[string]bool{}
+	for _, r := range rs {
+		seen[r.Path] = true
+	}
+	return len(seen)
+}
+
 // FileChange is one entry of a change set in a report.
 type FileChange struct {
 	Status  string `json:"status"`                // A, M, D, T or R, as git

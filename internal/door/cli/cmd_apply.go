@@ -81,7 +81,7 @@ func (a *app) applyAsking(cmd *cobra.Command, in door.ApplyIn, yes bool) (*task.
 	for range maxAsked {
 		r, err := do[*task.ApplyReport](a, cmd, "", "apply", &in, nil)
 		refused := r != nil && !r.Applied && len(r.Conflicts) == 0 && len(r.Changes) > 0 && task.CodeOf(err) == task.CodeDenied
-		if !refused || r.Digest == in.Agreed || !a.mayAsk() || riskyCount(r.Risky) > maxQuestion {
+		if !refused || r.Digest == in.Agreed || !a.mayAsk() || task.RiskyFiles(r.Risky) > maxQuestion {
 			if r != nil && (in.Agreed == "" || r.Digest != in.Agreed) { // what was agreed to was shown
 				a.tellRisky(r.Risky)
 			}
@@ -92,7 +92,7 @@ func (a *app) applyAsking(cmd *cobra.Command, in door.ApplyIn, yes bool) (*task.
 		if !yes {
 			t := &text{w: a.ui.err, u: &ui{colorOut: a.ui.colorErr, utf8: a.ui.utf8}}
 			t.changes(r.Changes)
-			answer, aerr := a.ask(cmd.Context(), fmt.Sprintf("bring %s into %s, %d of them risky?", counted(len(r.Changes), "changed file"), r.Checkout, riskyCount(r.Risky)))
+			answer, aerr := a.ask(cmd.Context(), fmt.Sprintf("bring %s into %s, %d of them risky?", counted(len(r.Changes), "changed file"), r.Checkout, task.RiskyFiles(r.Risky)))
 			if aerr != nil {
 				return nil, aerr
 			}
@@ -103,14 +103,6 @@ func (a *app) applyAsking(cmd *cobra.Command, in door.ApplyIn, yes bool) (*task.
 		in.Agreed = r.Digest
 	}
 	return nil, task.Errorf(task.CodeDenied, "cli.apply", "the result or the checkout changes all the time; nothing was changed")
-}
-
-func riskyCount(rs []task.Risk) int {
-	seen := map[string]bool{}
-	for _, r := range rs {
-		seen[r.Path] = true
-	}
-	return len(seen)
 }
 
 // mayAsk reports whether a person is there to answer.
@@ -191,7 +183,7 @@ func (a *app) renderApply(w io.Writer, r *task.ApplyReport) error {
 	if len(r.Changes) > 0 && r.Already > 0 {
 		t.printf("  and %s as wanted already\n", counted(r.Already, "file"))
 	}
-	if n := riskyCount(r.Risky); r.DryRun && n > 0 && len(r.Changes) > 0 && !a.quiet {
+	if n := task.RiskyFiles(r.Risky); r.DryRun && n > 0 && len(r.Changes) > 0 && !a.quiet {
 		t.notes([]string{fmt.Sprintf("risky files (%d): on a terminal `apply` asks before it changes anything, elsewhere it takes --allow-risky", n)})
 	}
 	t.notes(r.Notes)
