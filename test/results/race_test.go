@@ -231,6 +231,9 @@ func TestKilled(t *testing.T) {
 			if r := p.do("reap"); r.Exit != 0 {
 				p.t.Errorf("reap after a killed %s: %v", name, r)
 			}
+			// The task is open: its supervisor does the work, and finishes it or takes it
+			// back when the caller is gone. It does one thing at a time, so this waits for it.
+			p.do("apply", "--dry-run", id)
 			p.settled(id, want, old, name)
 			if len(files(p.t, p.repo)) != len(old) {
 				applied++
