@@ -37,12 +37,17 @@ func (r *Result) Risks(ctx context.Context) ([]task.Risk, error) {
 	for i := range cs {
 		cs[i].judgeName(l)
 	}
+	t, err := r.meetTree(ctx, cs)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.judgeAliases(ctx, cs, t, l); err != nil {
+		return nil, err
+	}
 	if err := r.judgeContents(ctx, cs, l); err != nil {
 		return nil, err
 	}
-	if err := r.judgeTree(ctx, cs, l); err != nil {
-		return nil, err
-	}
+	t.judge(cs, l)
 	r.judgeModes(cs, l)
 	return l.done(), nil
 }

@@ -51,6 +51,7 @@ them with one reason each, before anything reaches a checkout; ` + "`apply`" + `
   NTFS streams, at any depth, also below node_modules: ` + "`.ENVRC`, `.claude\\u200b/settings.json`" + ` and ` + "`sub/dir/.vscode/tasks.json`" + ` count.
 - ` + "`*`" + ` in a name below stands for anything in one component; ` + "`name/**`" + ` for everything below a folder of that name.
   A link in the place of such a folder counts too: what it leads to has other names.
+- A file counts under every name that it has through links of the tree: with a committed ` + "`.claude -> tools`, a change of\n  `tools/settings.json`" + ` is one of ` + "`.claude/settings.json`" + `.
 - Paths with unusual bytes are shown quoted.
 
 ## What it cannot see
@@ -60,7 +61,7 @@ them with one reason each, before anything reaches a checkout; ` + "`apply`" + `
 - Whether a new dependency, a new version or a container image is good. Lock files are compared by host and by install marks, not by hash.
 - Settings of tools that are not in the table. Names are a closed list; a tool of tomorrow is missing until it is added.
 - Ignored files and what no tree can hold (FIFOs, sockets, nested repositories): they do not leave a task this way.
-- What lies in your checkout already. A link that is there today can lead a listed tool elsewhere.
+- Links in your checkout that are not committed: they can lead a listed tool to a file of another name.
 
 ## Rules
 `)

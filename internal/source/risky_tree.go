@@ -15,29 +15,20 @@ import (
 // maxLinkTarget is the longest target that Linux can follow.
 const maxLinkTarget = 4095
 
-// judgeTree applies the rules that compare a changed path with the others of
-// the result: links and twins.
-func (r *Result) judgeTree(ctx context.Context, cs []rawChange, l *riskList) error {
-	t := &riskTree{twins: map[string]*twinGroup{}, links: map[string]bool{}}
-	var links []*rawChange
+// meetTree looks once at all paths of the result, for the rules that compare a
+// changed path with the others: links and twins.
+func (r *Result) meetTree(ctx context.Context, cs []rawChange) (*riskTree, error) {
+	t := &riskTree{twins: map[string]*twinGroup{}, links: map[string]string{}}
 	for i := range cs {
-		c := &cs[i]
-		if c.Status == 'D' {
-			continue
-		}
-		if c.NewMode == modeLink {
-			links = append(links, c)
-		}
-		if c.Status == 'A' {
-			t.expect(c)
+		if cs[i].Status == 'A' {
+			t.expect(&cs[i])
 		}
 	}
-	if len(links) == 0 && len(t.twins) == 0 {
-		return nil
-	}
-	if err := r.listTree(ctx, t.meet); err != nil {
-		return err
-	}
+	return t, r.listTree(ctx, t.meet)
+}
+
+// judge applies those rules.
+func (t *riskTree) judge(cs []rawChange, l *riskList) {
 	for _, g := range t.twins {
 		if len(g.names) > 1 {
 			for _, c := range g.added {
@@ -45,20 +36,25 @@ func (r *Result) judgeTree(ctx context.Context, cs []rawChange, l *riskList) err
 			}
 		}
 	}
-	for _, c := range links {
+	for i := range cs {
+		c := &cs[i]
+		if c.Status == 'D' || c.NewMode != modeLink {
+			continue
+		}
 		if why := t.judgeLink(string(c.Path), c.target, c.targetWhole); why != "" {
 			l.add(c.Path, ruleLink, why)
 		}
 	}
-	return nil
 }
 
 // riskTree is what is kept of the result's whole tree.
 type riskTree struct {
 	twins map[string]*twinGroup // by folded path, of added paths and their folders
-	links map[string]bool
-	last  string // the path met before, whose folders need no second look
+	links map[string]string     // the object that holds the target, by path
+	last  string                // the path met before, whose folders need no second look
 }
+
+func (t *riskTree) isLink(p string) bool { return t.links[p] != "" }
 
 // twinGroup is all paths of one fold.
 type twinGroup struct {
@@ -82,9 +78,9 @@ func (t *riskTree) expect(c *rawChange) {
 
 // meet takes one path of the tree. Paths come sorted as git sorts them, so the
 // folders of one path are mostly those of the one before.
-func (t *riskTree) meet(mode uint32, p string) {
+func (t *riskTree) meet(mode uint32, oid, p string) {
 	if mode == modeLink {
-		t.links[p] = true
+		t.links[p] = oid
 	}
 	if len(t.twins) == 0 {
 		return
@@ -148,17 +144,17 @@ func (t *riskTree) judgeLink(p, target string, whole bool) string {
 			return "the link leads into the repository's own folder"
 		case here == p:
 			return "the link leads to itself"
-		case t.links[here] && i < strings.Count(target, "/"):
+		case t.isLink(here) && i < strings.Count(target, "/"):
 			return "the link leads through another link"
-		case t.links[here]:
+		case t.isLink(here):
 			return "the link leads to another link"
 		}
 	}
 	return ""
 }
 
-// listTree streams the paths of the result's tree with their modes.
-func (r *Result) listTree(ctx context.Context, meet func(mode uint32, path string)) error {
+// listTree streams the paths of the result's tree with their modes and objects.
+func (r *Result) listTree(ctx context.Context, meet func(mode uint32, oid, path string)) error {
 	pr, pw := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
@@ -177,13 +173,13 @@ func (r *Result) listTree(ctx context.Context, meet func(mode uint32, path strin
 		}
 		// 100644 blob <oid>\t<path>
 		head, p, ok := strings.Cut(line[:len(line)-1], "\t")
-		word, _, _ := strings.Cut(head, " ")
-		mode, perr := strconv.ParseUint(word, 8, 32)
-		if !ok || perr != nil || p == "" {
+		words := strings.Split(head, " ")
+		mode, perr := strconv.ParseUint(words[0], 8, 32)
+		if !ok || perr != nil || p == "" || len(words) != 3 {
 			err = task.Errorf(task.CodeInternal, "source.risks", "git's list of the tree cannot be read")
 			break
 		}
-		meet(uint32(mode), p)
+		meet(uint32(mode), words[2], p)
 	}
 	pr.CloseWithError(errStopped)
 	runErr := <-done
