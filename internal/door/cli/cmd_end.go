@@ -29,6 +29,9 @@ task ends what ` + "`keep`" + ` asked for: what is not in a ref yet is rescued, 
 			if err := closed("keep", keep, keepModes, nil); err != nil {
 				return err
 			}
+			if err := discardError(in.Discard, keep); err != nil {
+				return err
+			}
 			in.Task, in.Keep = args[0], task.Keep(keep)
 			r, err := do[*task.CloseReport](a, cmd, "", "close", &in, nil)
 			if task.CodeOf(err) == task.CodeOutcomeUnknown && a.sig != nil && a.sig.count.Load() > 0 {

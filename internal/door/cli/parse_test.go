@@ -151,6 +151,17 @@ func TestRequest(t *testing.T) {
 	if _, err := parse([]string{"CAISSON_BACKEND=linux"}, "--backend", "linux"); err != nil {
 		t.Errorf("equal backends: %v", err)
 	}
+	// What a person did not mean.
+	for _, args := range [][]string{{"--dirty", "all"}, {"--dirty", "changed"}, {"--discard", "--keep", "always"}, {"--keep=always", "--discard"}} {
+		if _, err := parse(nil, args...); task.CodeOf(err) != task.CodeUsage || task.HintOf(err) == "" {
+			t.Errorf("%v: %v; want a usage error with a hint", args, err)
+		}
+	}
+	for _, args := range [][]string{{"--dirty=all"}, {"--dirty", "--", "all"}, {"--dirty", "make", "all"}, {"--dirty=changed", "all"}, {"--discard", "--keep", "never"}} {
+		if _, err := parse(nil, args...); (err != nil) != (args[0] == "--dirty=changed") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
 }
 
 func TestClean(t *testing.T) {

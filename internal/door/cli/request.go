@@ -89,6 +89,14 @@ func closed(flag, value string, now, later []string) error {
 	return e.WithHint("it takes %s", strings.Join(now, ", "))
 }
 
+// discardError refuses to give up and to keep at once.
+func discardError(discard bool, keep string) error {
+	if !discard || keep != string(task.KeepAlways) {
+		return nil
+	}
+	return task.Errorf(task.CodeUsage, "cli", "--discard gives the work up, and --keep %s keeps it", keep).WithHint("leave one of the two out")
+}
+
 // request reads flags and launch environment. A flag and a variable are both
 // a person's word: of levels the higher counts, other conflicts are refused.
 func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, error) {
@@ -114,6 +122,14 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	}
 	if err := nameError(r.name); err != nil {
 		return q, err
+	}
+	if err := discardError(r.discard, r.keep); err != nil {
+		return q, err
+	}
+	// --dirty takes its value only after an equals sign; a space makes the value a program.
+	if f := cmd.Flags(); f.Changed("dirty") && r.dirty == f.Lookup("dirty").NoOptDefVal && f.NArg() > 0 && slices.Contains(dirtyModes, f.Arg(0)) && f.ArgsLenAtDash() != 0 {
+		return q, usagef(cmd, "--dirty %s would run a program called %q", f.Arg(0), f.Arg(0)).
+			WithHint("write --dirty=%s, or `--dirty -- %s` for the program", f.Arg(0), f.Arg(0))
 	}
 	backend := r.backend
 	if strings.HasPrefix(backend, "oci:") {
