@@ -1,10 +1,10 @@
 //go:build linux
 
 // Command bench measures what caisson costs beside programs that do a
-// comparable job, in one interleaved run, and writes docs/BENCHMARKS.md.
+// comparable job and writes docs/BENCHMARKS.md.
 //
 // Its limit: it reports and never asserts; a number depends on the machine and
-// its load, only the ratios of one run mean something.
+// its load, only the ratios of one table mean something.
 package main
 
 import (
@@ -14,156 +14,212 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
 
-// contender is one command that is measured.
-type contender struct {
-	name string
-	what string   // what the line does, for the report
-	argv []string // prints at least one byte on stdout
-	dir  string
-	env  []string
+// options is what a person asks for.
+type options struct {
+	caisson string   // the program to measure
+	out     string   // the report; "-": standard output
+	json    string   // the raw figures; empty: none, "-": standard output
+	only    []string // keys of sections; empty: all
+	rounds  int      // measured rounds of short commands
+	files   int      // in the large repository
+	quick   bool
+	install bool
 }
 
-// sample is one run of a contender.
-type sample struct{ first, exit time.Duration }
-
-// result is what is reported of one contender.
-type result struct {
-	contender
-	samples []sample
-	failed  string // why it gave no numbers
-}
-
-// group is a set of contenders that are measured round robin and compared.
-type group struct {
-	title, note string
-	base        string // the name that ratios refer to
-	results     []*result
+// section is one part of the report.
+type section struct {
+	key, what string
+	run       func(context.Context) error // nil where a section could say why it has no figures
 }
 
 func main() {
-	caisson := flag.String("caisson", "bin/caisson", "the program to measure")
-	out := flag.String("out", "docs/BENCHMARKS.md", "the report; - for standard output")
-	n := flag.Int("n", 30, "measured rounds; one more is run first and dropped")
-	idle := flag.Int("idle", 5, "idle open tasks for the memory figure")
+	var o options
+	var only string
+	flag.StringVar(&o.caisson, "caisson", "bin/caisson", "the program to measure")
+	flag.StringVar(&o.out, "out", "docs/BENCHMARKS.md", "the report; - for standard output")
+	flag.StringVar(&o.json, "json", "", "also write the raw figures to this file; - for standard output")
+	flag.StringVar(&only, "only", "", "sections to measure, with commas: "+strings.Join(keys((&bench{}).sections()), ", "))
+	flag.IntVar(&o.rounds, "rounds", 30, "measured rounds; one more is run first and dropped. What takes seconds is measured in fewer")
+	flag.BoolVar(&o.quick, "quick", false, "a look in under two minutes: few rounds, a small large repository, at most ten tasks; goals are not judged by it")
+	flag.BoolVar(&o.install, "install", false, "as root on Debian: install the programs to compare with")
 	flag.Parse()
+	if only != "" {
+		o.only = strings.Split(only, ",")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *caisson, *out, *n, *idle); err != nil {
+	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, caisson, out string, n, idle int) (err error) {
-	caisson, err = filepath.Abs(caisson)
+// run measures and writes. Whatever ends it, what it started is gone when it returns.
+func run(ctx context.Context, o options) (err error) {
+	b, err := newBench(o)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(caisson); err != nil {
-		return fmt.Errorf("%s is not there; run make build", caisson)
+	defer func() { err = errors.Join(err, b.close()) }()
+	all := b.sections()
+	for _, k := range o.only {
+		if !slices.Contains(keys(all), k) {
+			return fmt.Errorf("no section is called %q; there are %s", k, strings.Join(keys(all), ", "))
+		}
 	}
-	dir, err := os.MkdirTemp("", "caisson-bench-")
-	if err != nil {
-		return err
-	}
-	b := &bench{dir: dir, caisson: caisson, n: n, idle: idle}
-	defer func() { err = errors.Join(err, b.close(), os.RemoveAll(dir)) }()
-	if err := b.prepare(ctx); err != nil {
-		return err
-	}
-	groups := []*group{b.start(), b.call(ctx), b.program()}
-	for _, g := range groups {
-		if err := b.measure(ctx, g); err != nil {
+	if o.install {
+		if err := install(ctx); err != nil {
 			return err
 		}
 	}
-	mem := b.memory(ctx)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	text := b.report(groups, mem)
-	if out == "-" {
-		_, err = io.WriteString(os.Stdout, text)
-		return err
-	}
-	fmt.Fprintln(os.Stderr, "bench: writing", out)
-	return os.WriteFile(out, []byte(text), 0o644)
-}
-
-// measure runs every contender of g once per round, so that what else the
-// machine does falls on all alike. The first round is dropped.
-func (b *bench) measure(ctx context.Context, g *group) error {
-	fmt.Fprintln(os.Stderr, "bench: measuring", g.title)
-	for round := range b.n + 1 {
-		for _, r := range g.results {
-			if r.failed != "" {
-				continue
-			}
-			s, err := once(ctx, r.contender)
-			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case err != nil:
-				r.failed = err.Error()
-			case round > 0:
-				r.samples = append(r.samples, s)
-			}
+	b.say("starting the engines to compare with")
+	b.engines = startEngines(ctx, b)
+	b.machine = look(ctx, b)
+	for _, s := range all {
+		if len(o.only) > 0 && !slices.Contains(o.only, s.key) {
+			continue
+		}
+		b.say("measuring %s: %s", s.key, s.what)
+		err := s.run(ctx)
+		if ctx.Err() != nil {
+			return errors.New("interrupted; nothing was written")
+		}
+		if err != nil {
+			// One part that cannot be measured does not take the others away.
+			b.say("%s gave no figures: %v", s.key, err)
+			b.failed = append(b.failed, fmt.Sprintf("%s: %v", s.key, err))
 		}
 	}
-	return nil
+	b.machine.end()
+	if o.json != "" {
+		raw, err := b.raw()
+		if err == nil {
+			err = write(o.json, raw)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	b.say("writing %s", o.out)
+	return write(o.out, []byte(b.report()))
 }
 
-// once measures one command from before the fork to its first byte and to its exit.
-func once(ctx context.Context, c contender) (s sample, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
-	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), c.env...)
-	stderr := &tail{}
-	cmd.Stderr = stderr
-	r, w, err := os.Pipe()
+// sections lists the parts of the report in order.
+func (b *bench) sections() []section {
+	return []section{
+		{"start", "one short command on an empty folder", b.start},
+		{"repository", "one command on a small and on a large repository", b.repository},
+		{"exec", "one more command in a boundary that stands", b.exec},
+		{"inside", "a boundary and its calls without the command line", b.inProcess},
+		{"stream", "a gigabyte through a call's streams", b.stream},
+		{"result", "diff and close on the large repository", b.result},
+		{"memory", "idle open tasks", b.memory},
+		{"many", "tasks at once", b.many},
+		{"disk", "bytes on disk per task", b.disk},
+		{"where", "where the time goes", b.where},
+	}
+}
+
+func keys(s []section) (out []string) {
+	for _, s := range s {
+		out = append(out, s.key)
+	}
+	return out
+}
+
+func write(to string, b []byte) error {
+	if to == "-" {
+		_, err := os.Stdout.Write(b)
+		return err
+	}
+	return os.WriteFile(to, b, 0o644)
+}
+
+// bench is one run: its folder, what it measures, what it found and what it
+// has to end.
+type bench struct {
+	o       options
+	dir     string
+	started time.Time
+	log     io.Writer // progress
+	engines *engines
+	machine *machine
+
+	empty string // a folder without files
+	small string // a repository of one file
+	big   string // a repository of o.files files; made when first asked for
+	tasks []*installation
+
+	n       int // samples taken; names what must not be taken twice
+	tables  []table
+	figures map[string]float64
+	samples map[string][]sample
+	failed  []string
+}
+
+func newBench(o options) (*bench, error) {
+	var err error
+	if o.caisson, err = filepath.Abs(o.caisson); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(o.caisson); err != nil {
+		return nil, fmt.Errorf("%s is not there; run make build", o.caisson)
+	}
+	if o.files == 0 {
+		o.files = largeFiles
+	}
+	if o.quick {
+		o.rounds, o.files = min(o.rounds, 4), min(o.files, 2000)
+	}
+	o.rounds = max(o.rounds, 1)
+	dir, err := os.MkdirTemp("", "caisson-bench-")
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o755) // as root a boundary is another user
+	}
 	if err != nil {
-		return s, err
+		return nil, err
 	}
-	defer r.Close()
-	cmd.Stdout = w
-	t0 := time.Now()
-	err = cmd.Start()
-	w.Close()
+	b := &bench{o: o, dir: dir, started: time.Now(), log: os.Stderr, figures: map[string]float64{}, samples: map[string][]sample{},
+		empty: filepath.Join(dir, "empty"), small: filepath.Join(dir, "small"), engines: &engines{}, machine: &machine{}}
+	if err = os.Mkdir(b.empty, 0o755); err == nil {
+		err = makeRepo(context.Background(), b.small, 1)
+	}
 	if err != nil {
-		return s, err
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	_, rerr := r.Read(make([]byte, 1))
-	s.first = time.Since(t0)
-	_, _ = io.Copy(io.Discard, r)
-	err = cmd.Wait()
-	s.exit = time.Since(t0)
-	switch {
-	case err != nil:
-		return s, fmt.Errorf("%v: %s", err, stderr)
-	case rerr != nil:
-		return s, errors.New("printed nothing")
-	}
-	return s, nil
+	return b, nil
 }
 
-// tail keeps the last line a program wrote.
-type tail struct{ b []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.b = append(t.b, p...)
-	if len(t.b) > 4096 {
-		t.b = slices.Delete(t.b, 0, len(t.b)-4096)
-	}
-	return len(p), nil
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.log, "bench: %5.1fs  %s\n", time.Since(b.started).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func (t *tail) String() string { return lastLine(string(t.b)) }
+// few is the number of rounds for what takes seconds each.
+func (b *bench) few() int { return max(1, min(b.o.rounds, 2+b.o.rounds/10)) }
+
+// some is the number of rounds for what takes a part of a second and is not compared.
+func (b *bench) some() int { return max(1, min(b.o.rounds, 2+b.o.rounds/4)) }
+
+// close ends what this run started: tasks first, then engines, then the folder.
+func (b *bench) close() (err error) {
+	b.say("taking everything away")
+	for _, in := range b.tasks {
+		err = errors.Join(err, in.close())
+	}
+	err = errors.Join(err, b.engines.stop())
+	if err != nil {
+		return fmt.Errorf("what is left is in %s: %w", b.dir, err)
+	}
+	return os.RemoveAll(b.dir)
+}

@@ -4,163 +4,200 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 )
 
-// memLine is the memory of one kind of idle boundary.
-type memLine struct {
-	name, what string
-	n          int
-	processes  int     // per boundary
-	pss        float64 // MiB per boundary, proportional share of shared pages
-	uss        float64 // MiB per boundary, private pages
-	failed     string
+// share is the memory of one kind of process, MiB per boundary.
+type share struct {
+	processes float64
+	pss       float64 // proportional share of pages that others map too
+	uss       float64 // private pages
 }
 
-// memory opens idle boundaries and sums what their processes use.
-func (b *bench) memory(ctx context.Context) []memLine {
-	fmt.Fprintln(os.Stderr, "bench: memory of idle boundaries")
-	lines := []memLine{b.idleCaisson(ctx), b.idleBwrap(ctx)}
-	d := memLine{name: "docker", what: "shim and container process; the daemons are not counted", failed: b.noDocker}
-	if b.docker != nil {
-		d = b.idleDocker(ctx, d)
+// memory opens idle tasks and sums what their processes use.
+func (b *bench) memory(ctx context.Context) error {
+	t := table{title: "Idle memory", head: []string{"boundary", "how many", "processes each", "PSS each", "USS each", "what"},
+		note: "MiB per idle boundary. PSS counts a page that n processes map as 1/n in each, so it falls with the number of tasks; USS is private pages. Kernel memory is not in it. The daemons of docker are not counted; podman's monitor and docker's shim are."}
+	counts := []int{1, 10, 100}
+	if b.o.quick {
+		counts = counts[:2]
 	}
-	return append(lines, d)
-}
-
-func (b *bench) idleCaisson(ctx context.Context) memLine {
-	l := memLine{name: "caisson", what: "all processes of an open task: supervisor, worker, tool space", n: b.idle}
-	var roots []int
-	var names []string
-	defer func() {
-		for _, n := range names {
-			if _, err := b.cmd(context.Background(), b.caisson, "close", "--discard", n); err != nil && l.failed == "" {
-				l.failed = err.Error()
+	in := b.installation("memory")
+	var open []string
+	err := func() error {
+		for _, n := range counts {
+			err := atOnce(n-len(open), 4, func(i int) error {
+				_, err := in.caisson(ctx, "open", "-q", "--repo", b.small, "--name", fmt.Sprintf("idle%d", len(open)+i))
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			for len(open) < n {
+				open = append(open, fmt.Sprintf("idle%d", len(open)))
+			}
+			if err := b.idleTasks(ctx, in, n, &t); err != nil {
+				return err
 			}
 		}
+		return nil
 	}()
-	for i := range b.idle {
-		name := "idle" + strconv.Itoa(i)
-		if _, err := b.cmd(ctx, b.caisson, "open", "-q", "--repo", b.repo, name); err != nil {
-			l.failed = err.Error()
-			return l
-		}
-		names = append(names, name)
-		out, err := b.cmd(ctx, b.caisson, "show", "--json", name)
-		var view struct {
-			Supervisor struct{ PID int } `json:"supervisor"`
-		}
-		if err == nil {
-			err = json.Unmarshal([]byte(out), &view)
-		}
-		if err != nil || view.Supervisor.PID == 0 {
-			l.failed = fmt.Sprintf("show names no supervisor (%v)", err)
-			return l
-		}
-		roots = append(roots, view.Supervisor.PID)
+	if err != nil {
+		t.gone("caisson", err.Error())
 	}
-	l.sum(roots)
-	return l
+	closing := atOnce(len(open), 4, func(i int) error {
+		_, err := in.caisson(context.WithoutCancel(ctx), "close", "-q", "--discard", open[i])
+		return err
+	})
+	b.idleRivals(ctx, &t)
+	b.tables = append(b.tables, t)
+	return closing
 }
 
-func (b *bench) idleBwrap(ctx context.Context) memLine {
-	l := memLine{name: "bwrap", what: "monitor, pid 1 and an idle sleep", n: b.idle}
+// idleTasks measures the n tasks that are open.
+func (b *bench) idleTasks(ctx context.Context, in *installation, n int, t *table) error {
+	live, err := in.list(ctx)
+	if err != nil {
+		return err
+	}
+	parts := map[string]share{}
+	for _, l := range live {
+		if l.Supervisor.PID == 0 {
+			return fmt.Errorf("task %s names no supervisor", l.ID)
+		}
+		err := sum(l.Supervisor.PID, n, parts, func(pid int, argv []string) string {
+			switch {
+			case pid == l.Supervisor.PID:
+				return "supervisor"
+			case len(argv) > 1 && argv[1] == "init":
+				return "worker"
+			}
+			return "tool space"
+		})
+		if err != nil {
+			return err
+		}
+	}
+	what := map[string]string{"supervisor": "the host's end of a task", "worker": "pid 1 of the boundary", "tool space": "pid 1 of the tools, and the next call, ready"}
+	var all share
+	for _, k := range []string{"supervisor", "worker", "tool space"} {
+		p := parts[k]
+		t.row("caisson: "+k, fmt.Sprint(n), fmt.Sprintf("%.0f", p.processes), fmt.Sprintf("%.2f", p.pss), fmt.Sprintf("%.2f", p.uss), what[k])
+		b.figures[fmt.Sprintf("memory/%d/%s", n, k)] = p.pss
+		all.processes, all.pss, all.uss = all.processes+p.processes, all.pss+p.pss, all.uss+p.uss
+	}
+	t.row("caisson: together", fmt.Sprint(n), fmt.Sprintf("%.0f", all.processes), fmt.Sprintf("%.2f", all.pss), fmt.Sprintf("%.2f", all.uss), "")
+	b.figures[fmt.Sprintf("memory/%d/all", n)] = all.pss
+	return nil
+}
+
+// idleRivals does the same for ten of each other kind.
+func (b *bench) idleRivals(ctx context.Context, t *table) {
+	n := 10
+	if b.o.quick {
+		n = 3
+	}
+	row := func(name, what string, roots []int, err error) {
+		parts := map[string]share{}
+		for _, r := range roots {
+			err = errors.Join(err, sum(r, n, parts, func(int, []string) string { return "" }))
+		}
+		if err != nil {
+			t.gone(name, err.Error())
+			return
+		}
+		p := parts[""]
+		t.row(name, fmt.Sprint(n), fmt.Sprintf("%.0f", p.processes), fmt.Sprintf("%.2f", p.pss), fmt.Sprintf("%.2f", p.uss), what)
+		b.figures["memory/"+name] = p.pss
+	}
+	roots, end, err := sleepers(ctx, n)
+	row("bwrap", "monitor, pid 1, an idle sleep", roots, err)
+	end()
+	for _, v := range b.engines.all {
+		if v.why != nil {
+			t.gone(v.name, v.why.Error())
+			continue
+		}
+		var roots []int
+		var err error
+		for i := range n {
+			name := fmt.Sprintf("idle%d", i)
+			if _, err = do(ctx, v.stand(name), nil, b.engines.on()); err != nil {
+				break
+			}
+			defer func() { _, _ = do(context.WithoutCancel(ctx), v.remove(name), nil, b.engines.on()) }()
+			var pid int
+			if pid, err = v.pid(ctx, name); err != nil {
+				break
+			}
+			roots = append(roots, pid)
+		}
+		row(v.name, "an idle sleep and what watches it", roots, err)
+	}
+}
+
+// sleepers starts n idle bwraps.
+func sleepers(ctx context.Context, n int) (roots []int, end func(), err error) {
 	var cmds []*exec.Cmd
-	var roots []int
-	defer func() {
+	end = func() {
 		for _, c := range cmds {
 			_ = c.Process.Kill()
 			_ = c.Wait()
 		}
-	}()
-	argv := bwrapArgv("/bin/sh", "-c", "echo x; exec sleep 100000")
-	for range b.idle {
+	}
+	argv := bwrapArgv("/bin/sh", "-c", "echo x; exec "+hostBox()+" sleep 100000")
+	for range n {
 		c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		out, err := c.StdoutPipe()
 		if err == nil {
 			err = c.Start()
 		}
 		if err != nil {
-			l.failed = err.Error()
-			return l
+			return roots, end, err
 		}
 		cmds, roots = append(cmds, c), append(roots, c.Process.Pid)
 		if _, err := out.Read(make([]byte, 1)); err != nil {
-			l.failed = "did not start"
-			return l
+			return roots, end, errors.New("bwrap did not start")
 		}
 	}
-	l.sum(roots)
-	return l
+	return roots, end, nil
 }
 
-func (b *bench) idleDocker(ctx context.Context, l memLine) memLine {
-	l.n = b.idle
-	var ids []string
-	defer func() {
-		if len(ids) > 0 {
-			_, _ = b.cmd(context.Background(), b.docker.argv(append([]string{"rm", "-f"}, ids...)...)...)
-		}
-	}()
-	var roots []int
-	for range b.idle {
-		id, err := b.cmd(ctx, b.docker.argv("run", "-d", "--network", "none", image, "/bin/sleep", "100000")...)
-		if err != nil {
-			l.failed = err.Error()
-			return l
-		}
-		id = strings.TrimSpace(id)
-		ids = append(ids, id)
-		out, err := b.cmd(ctx, b.docker.argv("inspect", "--format", "{{.State.Pid}}", id)...)
-		pid, aerr := strconv.Atoi(strings.TrimSpace(out))
-		if err = errors.Join(err, aerr); err != nil {
-			l.failed = err.Error()
-			return l
-		}
-		shim, err := parent(pid)
-		if err != nil {
-			l.failed = err.Error()
-			return l
-		}
-		roots = append(roots, shim)
-	}
-	l.sum(roots)
-	return l
-}
-
-// sum adds up the processes at and below roots.
-func (l *memLine) sum(roots []int) {
+// sum adds the processes at and below root to their kinds, as a share of n.
+func sum(root, n int, parts map[string]share, kind func(pid int, argv []string) string) error {
 	children, err := processTree()
 	if err != nil {
-		l.failed = err.Error()
-		return
+		return err
 	}
-	count := 0
-	for len(roots) > 0 {
-		pid := roots[0]
-		roots = append(roots[1:], children[pid]...)
+	for list := []int{root}; len(list) > 0; {
+		pid := list[0]
+		list = append(list[1:], children[pid]...)
+		cmdline, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 		pss, uss, err := rollup(pid)
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 			continue
 		}
 		if err != nil {
 			// An unprivileged bench may not read its own non-dumpable worker.
-			l.failed = fmt.Sprintf("process %d cannot be read: %v", pid, err)
-			return
+			return fmt.Errorf("process %d cannot be read: %w", pid, err)
 		}
-		count++
-		l.pss += pss / float64(l.n)
-		l.uss += uss / float64(l.n)
+		k := kind(pid, strings.Split(string(cmdline), "\x00"))
+		p := parts[k]
+		p.processes, p.pss, p.uss = p.processes+1/float64(n), p.pss+pss/float64(n), p.uss+uss/float64(n)
+		parts[k] = p
 	}
-	l.processes = count / l.n
+	return nil
 }
 
 // rollup returns proportional and private memory of one process in MiB.
@@ -185,34 +222,18 @@ func rollup(pid int) (pss, uss float64, err error) {
 	return pss, uss, nil
 }
 
-// processTree maps every process to its children.
-func processTree() (map[int][]int, error) {
-	ents, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
+// atOnce calls f n times, at most so many at a time, and joins what failed.
+func atOnce(n, width int, f func(i int) error) error {
+	errs := make([]error, max(n, 0))
+	slots := make(chan struct{}, width)
+	var wg sync.WaitGroup
+	for i := range errs {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = f(i)
+		})
 	}
-	out := map[int][]int{}
-	for _, e := range ents {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if up, err := parent(pid); err == nil {
-			out[up] = append(out[up], pid)
-		}
-	}
-	return out, nil
-}
-
-func parent(pid int) (int, error) {
-	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0, err
-	}
-	// The name in parentheses may hold anything, a closing parenthesis too.
-	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	if len(f) < 2 {
-		return 0, errors.New("stat of a process cannot be read")
-	}
-	return strconv.Atoi(f[1])
+	wg.Wait()
+	return errors.Join(slices.DeleteFunc(errs, func(e error) bool { return e == nil })...)
 }

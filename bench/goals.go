@@ -1,0 +1,71 @@
+//go:build linux
+
+package main
+
+import "fmt"
+
+// goal is what one figure should be.
+type goal struct {
+	figure, want string
+	needs        []string // keys of figures; any absent: not measured
+	judge        func(f map[string]float64) (got string, reached bool)
+}
+
+// under judges one figure by a limit.
+func under(name, want, key, unit string, limit float64) goal {
+	return goal{name, want, []string{key}, func(f map[string]float64) (string, bool) {
+		return fmt.Sprintf("%.1f %s", f[key], unit), f[key] <= limit
+	}}
+}
+
+// ratio judges how many times as much one figure is as another.
+func ratio(name, want, a, b string, ok func(float64) bool) goal {
+	return goal{name, want, []string{a, b}, func(f map[string]float64) (string, bool) {
+		x := f[a] / f[b]
+		return fmt.Sprintf("%.1f / %.1f = %.2fx", f[a], f[b], x), ok(x)
+	}}
+}
+
+var goals = []goal{
+	under("in-process: boundary open to worker hello", "within 10 ms", "inside/hello", "ms", 10),
+	ratio("`caisson run --source copy` on an empty folder, first byte, beside bwrap", "at most 2x", "start/caisson run --source copy/first", "start/bwrap/first", func(x float64) bool { return x <= 2 }),
+	ratio("docker run beside `caisson run --source copy`, first byte", "at least 15x", "start/docker run/first", "start/caisson run --source copy/first", func(x float64) bool { return x >= 15 }),
+	under("`caisson run -- true` on a small repository, later runs", "under 60 ms", "small/caisson run, later/exit", "ms", 60),
+	ratio("`caisson run -- true` on the large repository, later runs, beside `git clone --shared` with checkout", "within 1.3x", "large/caisson run, later/exit", "large/git clone --shared/exit", func(x float64) bool { return x <= 1.3 }),
+	{"`caisson exec` beside `caisson version`, exit", "at most 5 ms more", []string{"exec/caisson exec/exit", "exec/caisson version/exit"}, func(f map[string]float64) (string, bool) {
+		a, b := f["exec/caisson exec/exit"], f["exec/caisson version/exit"]
+		return fmt.Sprintf("%.1f - %.1f = %.1f ms", a, b, a-b), a-b <= 5
+	}},
+	under("`caisson version`, exit", "under 12 ms", "start/caisson version/exit", "ms", 12),
+	under("PSS of the worker of an idle open task, at 100 tasks", "under 1.5 MiB", "memory/100/worker", "MiB", 1.5),
+	under("PSS of an idle open task, all together, at 100 tasks", "under 8 MiB", "memory/100/all", "MiB", 8),
+	under("`caisson close` of an unchanged task on the large repository returns", "within 300 ms", "result/close/exit", "ms", 300),
+}
+
+// goals compares what was measured with what it should be.
+func (b *bench) goals() *table {
+	t := &table{title: "Goals", note: "Medians of this run.", head: []string{"figure", "goal", "measured", "reached"}}
+	for _, g := range goals {
+		got, reached := "–", "not measured"
+		all := true
+		for _, k := range g.needs {
+			if f, ok := b.figures[k]; !ok || f == 0 {
+				all = false
+			}
+		}
+		if all {
+			var ok bool
+			got, ok = g.judge(b.figures)
+			switch {
+			case b.o.quick:
+				reached = "not judged"
+			case ok:
+				reached = "yes"
+			default:
+				reached = "no"
+			}
+		}
+		t.row(g.figure, g.want, got, reached)
+	}
+	return t
+}
