@@ -49,9 +49,10 @@ func (r *Repo) mayCarry(ctx context.Context, o Options) error {
 		return task.Errorf(task.CodeUsage, "source.carry", "--dirty carries what differs from HEAD, so the task cannot start from %s", quote(o.Base)).
 			WithHint("leave --base out, or leave --dirty out")
 	}
-	// Where the index is split, git marks the parts as read: then only the copy is
-	// looked at, when the task is being made.
-	if len(splitParts(r.gitDir)) == 0 {
+	// Where the index is split, git marks the parts as read, and of a sparse index
+	// it stores the folders that it writes out: then only the copy is looked at,
+	// when the task is being made.
+	if len(splitParts(r.gitDir)) == 0 && !r.sparseIndex {
 		out, err := r.git.Run(ctx, git.Cmd{GitDir: r.gitDir, Args: []string{"ls-files", "--unmerged", "-z"}})
 		if err != nil {
 			return broken("run `git status` there", "the index of %s cannot be read: %v", quote(r.Ref.Repo), err)

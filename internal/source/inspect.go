@@ -57,6 +57,9 @@ type Repo struct {
 	fileMode bool        // the user's git looks at the executable bit
 	sparse   bool        // the checkout is sparse
 	archive  string      // of the copy strategy: the form of the archive; empty: a folder
+
+	sparseIndex bool // and its index does not list what that leaves out
+	partial     bool // objects may be missing: a partial clone fetches them when needed
 }
 
 // knownExtensions are the repository format extensions that do not change what
@@ -127,9 +130,13 @@ func inspectRepo(ctx context.Context, o Options) (*Repo, error) {
 	if err := r.setBase(base, o.Base, refs); err != nil {
 		return nil, err
 	}
+	if err := r.complete(ctx); err != nil {
+		return nil, err
+	}
 	r.chooseRefs(refs)
 	mode, set := conf.last["core.filemode"]
 	r.fileMode, r.sparse = !set || truth(mode), truth(conf.last["core.sparsecheckout"])
+	r.sparseIndex = truth(conf.last["index.sparse"])
 	if err := r.mayCarry(ctx, o); err != nil {
 		return nil, err
 	}
@@ -162,6 +169,10 @@ func (r *Repo) explain(ctx context.Context, errs ...error) error {
 		if err := c.extensions(); err != nil {
 			return err
 		}
+		if truth(c.last["extensions.relativeworktrees"]) && !r.git.AtLeast(2, 48, 0) {
+			return unsupported("install git 2.48 or newer, or set worktree.useRelativePaths=false and run `git worktree repair` with the git that made it",
+				"the repository uses the format extension relativeworktrees, which git %s does not know", r.git.Version())
+		}
 	}
 	return broken("check it with `git status` and `git fsck`", "git cannot use the repository %s: %v", quote(r.Ref.Repo), first)
 }
@@ -172,8 +183,7 @@ func (c *config) extensions() error {
 		ext, ok := strings.CutPrefix(k, "extensions.")
 		switch {
 		case !ok || knownExtensions[ext]:
-		case ext == "partialclone":
-			return partial()
+		case ext == "partialclone": // judge looks at those
 		case ext == "refstorage" && strings.EqualFold(v, "files"):
 		case ext == "refstorage":
 			return unsupported("convert it with `git refs migrate --ref-format=files`, or clone it with --ref-format=files",
@@ -185,22 +195,13 @@ func (c *config) extensions() error {
 	return nil
 }
 
-func partial() error {
-	return unsupported("fetch what is missing with `git fetch --refetch --no-filter`, or clone it without --filter",
-		"the repository is a partial clone: objects may be missing, and nothing is fetched for a task")
-}
-
 // judge decides from ownership and configuration whether the repository can be
 // used, and how.
 func (r *Repo) judge(l layout, c *config, env []string) error {
 	if err := c.extensions(); err != nil {
 		return err
 	}
-	for k, v := range c.last {
-		if strings.HasPrefix(k, "remote.") && (strings.HasSuffix(k, ".promisor") && truth(v) || strings.HasSuffix(k, ".partialclonefilter")) {
-			return partial()
-		}
-	}
+	r.partial = c.partial()
 	if truth(c.last["core.bare"]) && c.local["core.bare"] && !l.linked {
 		return unsupported("make a checkout with `git worktree add`, or unset core.bare", "%s says that it is a bare repository", quote(l.common))
 	}

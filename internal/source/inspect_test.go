@@ -245,8 +245,8 @@ func TestRefusedFormats(t *testing.T) {
 		{"partial", func(l *lab) {
 			l.git("config", "core.repositoryformatversion", "1")
 			l.git("config", "extensions.partialClone", "origin")
-		}, task.CodeUnsupported, "--refetch"},
-		{"promisor", func(l *lab) { l.git("config", "remote.origin.promisor", "true") }, task.CodeUnsupported, "--refetch"},
+		}, task.CodeUnsupported, "--history none"},
+		{"promisor", func(l *lab) { l.git("config", "remote.origin.promisor", "true") }, task.CodeUnsupported, "--history none"},
 		{"unknown extension", func(l *lab) {
 			l.git("config", "core.repositoryformatversion", "1")
 			l.git("config", "extensions.fromTheFuture", "1")

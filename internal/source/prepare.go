@@ -474,5 +474,11 @@ func (p *preparation) checkout(ctx context.Context, treeish string) error {
 		cmd.Config = append(cmd.Config, "core.bare=false")
 	}
 	_, err := p.r.git.Run(ctx, cmd)
+	if git.Status(err) > 0 {
+		// The check beside this one finds it too, and cancels.
+		if missing, lerr := p.r.lacks(context.WithoutCancel(ctx), treeish); lerr == nil && missing && treeish == p.r.Ref.Base {
+			return broken("run `git fsck` there, and fetch or restore what is missing", "objects of the base %s are missing in the repository", treeish)
+		}
+	}
 	return p.fail("the base cannot be checked out", err)
 }

@@ -28,6 +28,13 @@ type Picture map[string]string
 // its refs, and packs with their objects.
 const Results = `\.git/(refs/caisson(/.*)?|objects/pack(/pack-[0-9a-f]+\.(pack|idx|rev))?)`
 
+// gitPath and gitObject are what lies in a git directory: a folder of that
+// name, or one whose name ends like it.
+var (
+	gitPath   = regexp.MustCompile(`(?s)(^|/)[^/]*\.(git|bare)(/|$)`)
+	gitObject = regexp.MustCompile(`(?s)(^|/)[^/]*\.(git|bare)/(.*/)?objects/`)
+)
+
 // TakePicture looks at a folder without following a link.
 func TakePicture(t *testing.T, dir string) Picture {
 	t.Helper()
@@ -57,8 +64,7 @@ func entry(path, rel string, d fs.DirEntry) (string, error) {
 	fmt.Fprintf(&b, "%s %d:%d", i.Mode(), st.Uid, st.Gid)
 	// git refreshes the times of objects so that a gc spares them, and makes
 	// and removes lock files in its folders.
-	git := rel == ".git" || strings.HasPrefix(rel, ".git/")
-	if !strings.HasPrefix(rel, ".git/objects/") && !(git && i.IsDir()) {
+	if !gitObject.MatchString(rel) && !(gitPath.MatchString(rel) && i.IsDir()) {
 		fmt.Fprintf(&b, " mtime %d.%09d", st.Mtim.Sec, st.Mtim.Nsec)
 	}
 	if !i.IsDir() {
