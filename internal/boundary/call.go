@@ -45,6 +45,10 @@ func (m *Manager) Exec(ctx context.Context, ref string, cmd task.Command, io *do
 				closeFiles(io.Files[:])
 				return task.Outcome{}, notReady(t.View)
 			}
+			if err := m.answerable(ctx, t); err != nil {
+				closeFiles(io.Files[:])
+				return task.Outcome{}, err
+			}
 			return m.cfg.Remote(t.ID()).Exec(ctx, cmd, io)
 		}
 	}
@@ -133,6 +137,9 @@ func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.
 	dctx, done := sys.Detach(ctx, time.Minute)
 	defer done()
 	if _, eerr := l.log.Append(dctx, evidence.CallOutcome, self, body); eerr != nil {
+		if ran && err == nil {
+			eerr = task.Errorf(task.CodeOf(eerr), "call", "the command ran and ended with status %d, which could not be recorded: %w", out.Exit, eerr)
+		}
 		err = errors.Join(err, eerr)
 	}
 	return out, ran, err

@@ -84,6 +84,9 @@ func (m *Manager) takeOver(ctx context.Context, t inventory.Task, o door.CloseOp
 		case s == task.Closed:
 			return nil, closedReport(t), nil
 		case s == task.Ready || s == task.Paused:
+			if err := m.answerable(ctx, t); err != nil {
+				return nil, nil, err
+			}
 			rep, err := m.cfg.Remote(t.ID()).Close(ctx, o)
 			// No answer, or none any more: it is at its end. Closing again is
 			// no repetition.
@@ -173,7 +176,13 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 	t, err := m.begin(ctx, l, o.exit)
 	if err != nil {
 		// Nothing can be recorded (a full disk, say). No process stays for that.
-		return nil, errors.Join(err, l.kill(ctx))
+		text := "its processes were ended and nothing else was touched"
+		kerr := l.kill(ctx)
+		if kerr != nil {
+			text = "nothing else was touched"
+		}
+		return nil, errors.Join(task.Errorf(task.CodeOf(err), "close", "the end of task %s cannot be recorded, so %s: %w", l.id, text, err).
+			WithHint("then `caisson reap` brings its work out and ends it"), kerr)
 	}
 	tell(o.tell, "ending processes")
 	if err := m.endProcesses(ctx, l, t); err != nil {

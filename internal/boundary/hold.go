@@ -51,7 +51,9 @@ func (m *Manager) act(ctx context.Context, ref string, d doing) error {
 		var err error
 		switch s := t.View.State; {
 		case s == task.Ready || s == task.Paused:
-			err = d.remote(m.cfg.Remote(id))
+			if err = m.answerable(wctx, t); err == nil {
+				err = d.remote(m.cfg.Remote(id))
+			}
 			if !unanswered(err) {
 				return err
 			}

@@ -79,6 +79,10 @@ func (m *Manager) open(ctx context.Context, req task.Request, argv []string, pro
 	if err := d.plan.Blocked(); err != nil {
 		return nil, err // nothing was created, not even a record
 	}
+	if err := sys.Writable(m.cfg.RuntimeDir); err != nil {
+		return nil, task.Errorf(task.CodeStateStore, "open", "no control socket can be made in the runtime folder: %w", err).
+			WithHint("CAISSON_RUNTIME_DIR names another folder")
+	}
 	l, err := m.record(ctx, d, id, argv)
 	if err != nil {
 		return nil, err

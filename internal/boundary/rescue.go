@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
@@ -102,6 +104,9 @@ func (m *Manager) bringOut(ctx context.Context, l *live, t inventory.Task, w *ta
 	// that would tell what was rescued.
 	if err := m.cfg.DB.Update(ctx, l.id, func(v *task.View) { v.Results = rep.Rescued }); err != nil {
 		return err
+	}
+	if s := task.Shortage(ferr); s != "" && s == task.Shortage(cerr) {
+		cerr = nil // one full disk is one error
 	}
 	if err := errors.Join(cerr, ferr); err != nil {
 		return err
@@ -318,9 +323,11 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 			return false, err
 		}
 	}
-	if (o.expired || withoutRepository(t)) && !o.discard {
+	inRefs := slices.ContainsFunc(rep.Rescued, func(r task.ResultRef) bool { return strings.HasPrefix(r.Name, "refs/") })
+	if (o.expired || withoutRepository(t) || inRefs) && !o.discard {
 		// Files go when their time is over; commits never do. Where no repository
-		// took them the bundle is all there is of them, so it stays at once.
+		// took them the bundle is all there is of them, so it stays at once. One
+		// of an earlier attempt is no reason to keep files when refs hold it all.
 		if err := m.saveBundle(l); err != nil {
 			return false, err
 		}

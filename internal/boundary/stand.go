@@ -79,7 +79,8 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 	defer done()
 	plants, err := probe.Plant(m.cfg.RuntimeDir, plantToken(s.Token))
 	if err != nil {
-		return fail(err)
+		// Nothing was measured: this says nothing about the boundary.
+		return nil, nil, nil, nil, err
 	}
 	defer plants.Close()
 	if err := sys.Fault("probe.planted"); err != nil {

@@ -186,7 +186,7 @@ func (l *Log) AppendBulk(ctx context.Context, t Type, a Actor, body any) (uint64
 		return 0, task.Errorf(task.CodeInternal, op, "event %s has %d bytes; a line has at most %d", t, len(line)+1, MaxLine)
 	}
 	if err := l.writeLocked(append(line, '\n')); err != nil {
-		return 0, fail(op, "event %s was not recorded: %w", t, err).WithHint("check the disk that holds the state folder: is it full?")
+		return 0, fail(op, "event %s was not recorded: %w", t, err).WithHint("check the disk that holds the state folder")
 	}
 	l.written = Head{Seq: e.Seq, Hash: hexLeaf(line)}
 	if err := sys.Fault("evidence.append.written"); err != nil {

@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"modernc.org/sqlite"
@@ -189,18 +190,36 @@ func (db *DB) fail(op string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone) || sqliteCode(err) == sqliteInterrupt {
 		return task.Errorf(task.CodeCanceled, op, "interrupted while waiting for the inventory: %w", err)
 	}
-	e := task.Errorf(task.CodeStateStore, op, "the inventory %s cannot be used: %w", db.path, err)
-	switch sqliteCode(err) & 0xff {
+	code := sqliteCode(err) & 0xff
+	e := task.Errorf(task.CodeStateStore, op, "the inventory %s cannot be used: %w", db.path, db.cause(code, err))
+	switch code {
 	case sqliteBusy:
 		return e.WithHint("another caisson process held it for more than ten seconds; try again")
 	case sqliteReadOnly, sqliteCantOpen:
-		return e.WithHint("make the folder writable or set CAISSON_STATE_DIR to another")
-	case sqliteFull, sqliteIO:
-		return e.WithHint("check the disk that holds it: is it full?")
+		return e.WithHint("make the folder writable or set CAISSON_STATE_DIR to another; where it is writable, `ulimit -n` may be too low")
+	case sqliteIO:
+		return e.WithHint("check the disk that holds it")
 	case sqliteCorrupt, sqliteNotADB:
 		return e.WithHint("move the file aside; tasks it knew must then be looked after by hand")
 	}
 	return e
+}
+
+// cause names what the machine is out of where SQLite does not say it.
+func (db *DB) cause(code int, err error) error {
+	switch code {
+	case sqliteFull:
+		return &task.OutOf{Err: err, Errno: syscall.ENOSPC}
+	case sqliteReadOnly, sqliteCantOpen, sqliteIO:
+		var errno syscall.Errno
+		if errors.As(sys.OutOfFiles(), &errno) {
+			return &task.OutOf{Err: err, Errno: errno}
+		}
+		if errno = sys.Refuses(filepath.Dir(db.path)); errno != 0 {
+			return &task.OutOf{Err: err, Errno: errno}
+		}
+	}
+	return err
 }
 
 func sqliteCode(err error) int {

@@ -33,7 +33,7 @@ func Plant(dir, token string) (*Plants, error) {
 	p := &Plants{File: filepath.Join(dir, sentinelFile(token)), Socket: filepath.Join(dir, sentinelSocket(token)), Abstract: "caisson-sentinel-" + token}
 	if err := p.plant(); err != nil {
 		_ = p.Close()
-		return nil, task.Errorf(task.CodeUnavailable, "probe.plant", "sentinels for the probe could not be made: %v", err)
+		return nil, task.Errorf(task.CodeStateStore, "probe.plant", "sentinels for the probe could not be made in %s: %w", dir, err).WithHint("CAISSON_RUNTIME_DIR names another folder")
 	}
 	return p, nil
 }

@@ -28,8 +28,14 @@ func PlantToken(name string) (string, bool) {
 // is not there is no error.
 func Unplant(dir, token string) error {
 	for _, name := range []string{sentinelFile(token), sentinelSocket(token)} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !os.IsNotExist(err) {
-			return task.Errorf(task.CodeStuck, "probe.unplant", "a sentinel could not be removed: %v", err)
+		path := filepath.Join(dir, name)
+		// Looked at first: a read-only file system refuses to remove also what
+		// is not there.
+		if _, err := os.Lstat(path); os.IsNotExist(err) {
+			continue
+		}
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			return task.Errorf(task.CodeStuck, "probe.unplant", "a sentinel could not be removed: %w", err)
 		}
 	}
 	return nil

@@ -102,7 +102,7 @@ func (d *delivery) store(ctx context.Context, pack string) (keep string, err err
 	dir := filepath.Join(d.to, "objects", "pack")
 	to := filepath.Join(dir, "pack-"+hash)
 	fail := func(err error) (string, error) {
-		return keep, task.Errorf(task.CodeBadResult, "source.publish", "the task's commits cannot be stored in %s: %v", quote(d.to), err).
+		return keep, task.Errorf(task.CodeSource, "source.publish", "the task's commits cannot be stored in %s: %w", quote(d.to), err).
 			WithHint("the task's files are still there")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as git makes it

@@ -98,6 +98,16 @@ func Look(id Ident) Liveness {
 	return Living
 }
 
+// Stopped reports whether the process of id lives and is stopped by a signal,
+// so that it does nothing until it is continued.
+func Stopped(id Ident) bool {
+	if Look(id) != Living {
+		return false
+	}
+	st, err := readStat(id.PID)
+	return err == nil && st.start == id.Start && st.state == 'T'
+}
+
 // Process is a hold on one process that a reused pid cannot redirect.
 type Process struct {
 	id Ident

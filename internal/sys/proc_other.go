@@ -24,6 +24,9 @@ func Identify(pid int) (Ident, error) { return Ident{}, noIdent() }
 // Look cannot tell here.
 func Look(id Ident) Liveness { return Unknown }
 
+// Stopped cannot tell here.
+func Stopped(id Ident) bool { return false }
+
 // Process is a hold on one process; it cannot be had here.
 type Process struct{}
 

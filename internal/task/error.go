@@ -64,6 +64,9 @@ type Error struct {
 	// Detail is printed as is after the message and carried in JSON, for
 	// example the missing-boundary report. It must marshal to JSON.
 	Detail any
+	// shortage is Shortage of a cause that is in Msg only, because nobody else
+	// may match it.
+	shortage string
 }
 
 // Error renders message and cause on one line.
@@ -85,7 +88,13 @@ func (e *Error) Unwrap() error { return e.Err }
 // Errorf makes an Error without a hint. A trailing %w becomes the cause.
 func Errorf(code Code, op, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return (&Error{Code: code, Op: op, Msg: err.Error()}).withCause(errors.Unwrap(err))
+	e := (&Error{Code: code, Op: op, Msg: err.Error()}).withCause(errors.Unwrap(err))
+	for _, a := range args {
+		if cause, ok := a.(error); ok && e.Err == nil && e.shortage == "" {
+			e.shortage = Shortage(cause)
+		}
+	}
+	return e
 }
 
 // withCause keeps the cause for errors.Is without printing it twice.
@@ -116,8 +125,21 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// HintOf returns the hint of the first Error in err's chain that has one.
+// HintOf returns the hint of the first Error in err's chain that has one. When
+// the machine is out of something the step against that comes first: without it
+// the other one fails again.
 func HintOf(err error) string {
+	first, own := Shortage(err), ownHint(err)
+	switch {
+	case first == "" || strings.Contains(own, first):
+		return own
+	case own == "":
+		return first
+	}
+	return first + "; " + own
+}
+
+func ownHint(err error) string {
 	for err != nil {
 		var e *Error
 		if !errors.As(err, &e) {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/door/control"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -40,6 +42,20 @@ func (h *house) serve(id task.ID) (func(), error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &control.Server{Engine: h.manager, Task: id}
+	h.answer(ctx, s, l)
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		h.stay(ctx, s, path)
+	}()
+	return func() {
+		cancel()
+		<-watching // else it could make the socket again after its removal
+	}, nil
+}
+
+// answer serves one listener until ctx ends or the listener is closed.
+func (h *house) answer(ctx context.Context, s *control.Server, l *net.UnixListener) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -48,7 +64,42 @@ func (h *house) serve(id task.ID) (func(), error) {
 	h.servers.mu.Lock()
 	h.servers.done = append(h.servers.done, done)
 	h.servers.mu.Unlock()
-	return cancel, nil
+}
+
+// stayInterval is how often a supervisor looks whether its socket is there. It
+// is below the time that a command waits for a supervisor that does not answer.
+const stayInterval = 2 * time.Second
+
+// stay makes the control socket again when it went away: a logout or a cleaner
+// of temporary files may take the whole runtime folder from a task that lives.
+// What somebody else put in its place is left alone.
+func (h *house) stay(ctx context.Context, s *control.Server, path string) {
+	t := time.NewTicker(stayInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if sys.PrivateDir(filepath.Dir(path)) != nil {
+			continue
+		}
+		l, err := listen(path)
+		if err != nil {
+			continue
+		}
+		l.SetUnlinkOnClose(false)
+		if os.Chmod(path, 0o600) != nil || ctx.Err() != nil {
+			_ = os.Remove(path)
+			_ = l.Close()
+			continue
+		}
+		h.answer(ctx, s, l)
+	}
 }
 
 // listen binds path, also one that is too long for a socket address.

@@ -61,7 +61,11 @@ type word struct {
 // spawn starts a supervisor and waits until its task is ready.
 func (h *house) spawn(ctx context.Context, what boundary.Order, progress func(string)) (task.ID, error) {
 	fail := func(err error) (task.ID, error) {
-		return "", task.Errorf(task.CodeInternal, "wire.spawn", "the supervisor cannot be started: %w", err)
+		code := task.CodeInternal
+		if task.Shortage(err) != "" {
+			code = task.CodeUnavailable
+		}
+		return "", task.Errorf(code, "wire.spawn", "the supervisor cannot be started: %w", err)
 	}
 	exe, err := os.Executable()
 	if err != nil {

@@ -7,8 +7,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -49,12 +51,13 @@ type app struct {
 	closer func()
 	sig    *interrupts // of commands without a session
 
+	out         printed
 	parseFailed bool // flags may be unread
 }
 
 // Run parses the arguments, runs the command and returns the exit status.
 func Run(ctx context.Context, cfg Config) int {
-	a := &app{cfg: cfg, ui: newUI(cfg)}
+	a := &app{cfg: cfg, ui: newUI(cfg), out: printed{w: cfg.Stdout}}
 	root := a.root()
 	root.SetArgs(cfg.Args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -103,7 +106,13 @@ func (a *app) root() *cobra.Command {
 	pf.BoolVarP(&a.verbose, "verbose", "v", false, "say more about what happens and where errors come from")
 	pf.BoolVar(&a.noColor, "no-color", false, "no colour, as with NO_COLOR")
 	pf.SortFlags = false
-	root.PersistentPreRun = func(*cobra.Command, []string) { a.ui.setup(a.quiet, a.verbose, a.noColor, a.json) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		a.ui.setup(a.quiet, a.verbose, a.noColor, a.json)
+		if cmd.Name() == "version" {
+			return nil
+		}
+		return enoughFiles()
+	}
 
 	for _, c := range []*cobra.Command{
 		a.runCommand(), a.openCommand(), a.execCommand(), a.shellCommand(),
@@ -158,7 +167,24 @@ func do[O any](a *app, cmd *cobra.Command, repo, name string, in any, set func(*
 	return out, canceled(ctx, err)
 }
 
-func (a *app) stdout() io.Writer { return a.cfg.Stdout }
+func (a *app) stdout() io.Writer { return &a.out }
+
+// printed is standard output with the memory of the first failure to write to
+// it: a result that a full disk cut short must not end with 0.
+type printed struct {
+	w      io.Writer
+	failed error
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	n, err := p.w.Write(b)
+	// A reader that went away has seen enough.
+	if err != nil && p.failed == nil && !errors.Is(err, syscall.EPIPE) {
+		p.failed = task.Errorf(task.CodeConflict, "cli.print", "the result could not be written to standard output: %w", err).
+			WithHint("what was printed is incomplete")
+	}
+	return n, err
+}
 
 // exact checks the number of arguments.
 func exact(n int, what string) cobra.PositionalArgs {

@@ -261,6 +261,9 @@ func writeWhole(path string, force bool, write func(io.Writer) error) (err error
 	defer func() { _ = os.Remove(tmp) }()
 	if err := write(f); err != nil {
 		_ = f.Close()
+		if pe := (*fs.PathError)(nil); task.CodeOf(err) == task.CodeInternal && errors.As(err, &pe) {
+			return fail(err)
+		}
 		return err
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {

@@ -51,6 +51,9 @@ func exitStatus(cmd *cobra.Command, err error) int {
 // finish reports err and returns the exit status.
 func (a *app) finish(cmd *cobra.Command, err error) int {
 	a.ui.clear()
+	if code := task.CodeOf(err); a.out.failed != nil && (err == nil || code == task.CodeInternal) {
+		err = a.out.failed
+	}
 	if err == nil {
 		return 0
 	}

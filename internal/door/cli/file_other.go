@@ -5,3 +5,5 @@ package cli
 import "os"
 
 func openNoWait(path string) (*os.File, error) { return os.Open(path) }
+
+func enoughFiles() error { return nil }

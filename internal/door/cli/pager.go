@@ -18,7 +18,7 @@ import (
 func (a *app) page(render func(io.Writer) error) error {
 	argv := a.pagerCommand()
 	if argv == nil {
-		return render(a.cfg.Stdout)
+		return render(a.stdout())
 	}
 	p := &pager{argv: argv, a: a}
 	err := render(p)
@@ -46,7 +46,7 @@ func (p *pager) Write(b []byte) (int, error) {
 }
 
 func (p *pager) start() {
-	p.out = p.a.cfg.Stdout
+	p.out = p.a.stdout()
 	r, w, err := os.Pipe()
 	if err != nil {
 		return

@@ -27,7 +27,8 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 	nc, err := d.DialContext(ctx, "unix", addr)
 	if err != nil {
 		return nil, task.Errorf(task.CodeState, "control", "the supervisor of task %s does not answer: %w", c.Task, err).
-			WithHint("`caisson reap` reconciles a task whose supervisor died; `caisson show %s` says what is known", c.Task)
+			WithHint("`caisson reap` reconciles a task whose supervisor died; one that lives makes its socket again within seconds, if %s can be written and is the runtime folder that the task was opened with; `caisson show %s` says what is known",
+				filepath.Dir(c.Path), c.Task)
 	}
 	return &conn{c: nc.(*net.UnixConn)}, nil
 }

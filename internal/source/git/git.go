@@ -27,8 +27,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -85,6 +87,9 @@ func Find(ctx context.Context, path string) (*Git, error) {
 		}
 		g := &Git{path: p}
 		out, err := g.Run(ctx, Cmd{Args: []string{"version"}, Timeout: 20 * time.Second})
+		if task.Shortage(err) != "" {
+			return nil, err // it is there, and nothing can be started
+		}
 		if err != nil {
 			continue
 		}
@@ -195,6 +200,27 @@ type ExitError struct {
 	Word   string // the command word
 	Status int    // -1: ended by a signal
 	Stderr string // bounded, control characters replaced
+	errno  syscall.Errno
+}
+
+// Unwrap returns why the file system that git wrote to takes nothing, where
+// that is so: git itself says it in words only.
+func (e *ExitError) Unwrap() error {
+	if e.errno == 0 {
+		return nil
+	}
+	return e.errno
+}
+
+// refused returns that reason. It is asked of the file system; git's words only
+// tell a call that failed to write from one that failed otherwise.
+func refused(dir, words string) syscall.Errno {
+	for _, w := range []string{"write", "writing", "creat", "space", "Read-only"} {
+		if strings.Contains(words, w) {
+			return sys.Refuses(dir)
+		}
+	}
+	return 0
 }
 
 // Error renders word, status and the last line git printed.
@@ -273,9 +299,10 @@ func (g *Git) Run(ctx context.Context, c Cmd) ([]byte, error) {
 	}
 	var ee *exec.ExitError
 	if errors.As(err, &ee) {
-		return buf.Bytes(), &ExitError{Word: c.word(), Status: ee.ExitCode(), Stderr: errs.String()}
+		words := errs.String()
+		return buf.Bytes(), &ExitError{Word: c.word(), Status: ee.ExitCode(), Stderr: words, errno: refused(p.Dir, words)}
 	}
-	return nil, task.Errorf(task.CodeUnavailable, "source.git", "git %s could not be run: %v", c.word(), err)
+	return nil, task.Errorf(task.CodeUnavailable, "source.git", "git %s could not be run: %w", c.word(), err)
 }
 
 // word returns the command word, for messages.

@@ -115,6 +115,9 @@ func begin(job Job) (*runner, error) {
 			break
 		}
 	}
+	if err := unix.Faccessat(root, ".", unix.W_OK, 0); where == "" && errors.Is(err, unix.EROFS) {
+		return nil, fmt.Errorf("nothing can be written there: %w", err)
+	}
 	if where == "" {
 		return nil, fmt.Errorf("%w: no folder on the same file system can hold the new files", ErrUnsupported)
 	}

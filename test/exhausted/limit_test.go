@@ -1,0 +1,70 @@
+//go:build linux
+
+package exhausted
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/caisson-dev/caisson/test/harness"
+)
+
+// TestDescriptors runs the product with few descriptors: it says so before it
+// begins anything, or it works.
+func TestDescriptors(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id)
+		for _, n := range []int{8, 10, 16, 20, 40, 63} {
+			limit := fmt.Sprintf(`ulimit -n %d; exec "$CAISSON" `, n)
+			w.refused(w.shell(limit+`run -- true`), 125, "ulimit -n", "unavailable")
+			w.refused(w.shell(limit+`open`), 5, "ulimit -n", "unavailable")
+		}
+		if out := w.ok("ls", "--all", "--json"); !strings.Contains(out, `"tasks": []`) {
+			t.Errorf("something was begun: %s", out)
+		}
+		// Enough, and none of what the caller's shell has open stays open.
+		r := w.shell(`for i in 3 4 5 6 7 8 9; do eval "exec $i</dev/null"; done; ulimit -n 128; exec "$CAISSON" run -- sh -c 'ls /proc/self/fd | wc -l'`)
+		if r.Exit != 0 || strings.TrimSpace(r.Stdout) != "4" { // three, and that of ls
+			t.Error(r)
+		}
+	})
+}
+
+// TestStopped: nobody waits for a supervisor that is stopped.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id)
+		x := w.Open(t, w.repo)
+		pid := w.show(x).Supervisor.PID
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Kill(pid, syscall.SIGCONT)
+		// The kernel stops it when it next has the processor.
+		for end := time.Now().Add(harness.Limit); ; time.Sleep(10 * time.Millisecond) {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil || time.Now().After(end) {
+				t.Fatalf("it does not stop: %v", err)
+			}
+			if _, rest, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(rest, "T") {
+				break
+			}
+		}
+		w.refused(w.do("exec", x, "--", "true"), 125, "kill -CONT", "unavailable")
+		w.refused(w.do("apply", x), 5, "kill -CONT", "unavailable")
+		w.refused(w.do("close", x), 5, "kill -CONT", "unavailable")
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if out := w.ok("exec", x, "--", "echo", "hi"); out != "hi\n" {
+			t.Errorf("continued: %q", out)
+		}
+		w.ok("close", x)
+	})
+}

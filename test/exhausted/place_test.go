@@ -1,0 +1,129 @@
+//go:build linux
+
+package exhausted
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/caisson-dev/caisson/test/harness"
+)
+
+const writable = "read-only" // of the hint about a file system that takes no writes
+
+// TestStateReadOnly makes the state folder read-only while a task is open, as
+// the kernel does after a disk error, and writable again.
+func TestStateReadOnly(t *testing.T) {
+	t.Parallel()
+	mounts(t)
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id)
+		x := w.Open(t, w.repo)
+		w.ok("exec", x, "--", "sh", "-c", job)
+		before := harness.TakePicture(t, w.repo)
+		again := w.readOnly(w.State)
+		for _, args := range []string{"ls", "show " + x, "diff " + x, "apply " + x, "branch " + x, "open", "reap", "close " + x} {
+			w.refused(w.do(strings.Fields(args)...), 1, writable, "state_store")
+		}
+		w.refused(w.do("exec", x, "--", "true"), 125, writable, "state_store")
+		w.refused(w.do("run", "--", "true"), 125, writable, "state_store")
+		w.same("commands that were refused", before)
+		again()
+		if out := w.ok("exec", x, "--", "cat", "new.txt"); out != "new\n" {
+			t.Errorf("writable again: %q", out)
+		}
+		w.ok("close", x)
+		if got := w.blob(x, "worktree", "a.txt"); got != "a\nmore\n" {
+			t.Errorf("the file: %q", got)
+		}
+		w.verified(x, "task.closed")
+	})
+}
+
+// TestRepositoryReadOnly does it to the user's repository.
+func TestRepositoryReadOnly(t *testing.T) {
+	t.Parallel()
+	mounts(t)
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id)
+		x := w.Open(t, w.repo)
+		w.ok("exec", x, "--", "sh", "-c", job)
+		before := harness.TakePicture(t, w.repo)
+		again := w.readOnly(w.repo)
+		w.refused(w.do("apply", x), 1, writable, "source")
+		w.refused(w.do("branch", x), 1, "caisson export", "source")
+		if out := w.ok("export", "--patch", x); !strings.Contains(out, "+new") {
+			t.Errorf("a patch needs no room there: %q", out)
+		}
+		for _, s := range []string{"worktree", "checkout"} {
+			w.refused(w.do("run", "--source", s, "--", "true"), 125, "--source clone", "unsupported")
+		}
+		w.ok("run", "--keep", "never", "--", "cat", "a.txt")
+		w.refused(w.do("close", x), 1, writable, "source")
+		w.same("commands that were refused", before)
+		again()
+		w.ok("close", x)
+		if got := w.blob(x, "heads/main", "new.txt"); got != "new\n" {
+			t.Errorf("the commit: %q", got)
+		}
+	})
+}
+
+// TestRuntimeFolder takes the folder of control sockets away in every way.
+func TestRuntimeFolder(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id)
+		x := w.Open(t, w.repo)
+		// A logout, or a cleaner of temporary files: the task is reached again.
+		for range 2 {
+			if err := os.RemoveAll(w.Runtime); err != nil {
+				t.Fatal(err)
+			}
+			if out := w.ok("exec", x, "--", "echo", "hi"); out != "hi\n" {
+				t.Errorf("without its folder: %q", out)
+			}
+		}
+		// What somebody else put there is theirs.
+		if err := os.Remove(w.Runtime + "/" + x + ".sock"); err != nil {
+			t.Fatal(err)
+		}
+		w.Write(t, w.Runtime+"/"+x+".sock", "mine\n", 0o600)
+		w.refused(w.do("exec", x, "--", "true"), 125, "caisson reap", "wrong_state")
+		if text, _ := os.ReadFile(w.Runtime + "/" + x + ".sock"); string(text) != "mine\n" {
+			t.Errorf("a stranger's file became %q", text)
+		}
+		_ = os.Remove(w.Runtime + "/" + x + ".sock")
+		_ = os.RemoveAll(w.Runtime)
+		w.ok("close", x)
+		if names, _ := os.ReadDir(w.Runtime); len(names) != 0 {
+			t.Errorf("left: %v", names)
+		}
+	})
+}
+
+// TestRuntimeFolderFull: nothing is opened that could not be reached.
+func TestRuntimeFolderFull(t *testing.T) {
+	t.Parallel()
+	mounts(t)
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id)
+		w.ok("ls")
+		w.small(w.Runtime, 4096, 1) // its own folder is the one
+		w.refused(w.do("open"), 1, room, "state_store")
+		w.refused(w.do("run", "--", "true"), 125, room, "state_store")
+		if err := syscall.Unmount(w.Runtime, 0); err != nil {
+			t.Fatal(err)
+		}
+		again := w.readOnly(w.Runtime)
+		w.refused(w.do("open"), 1, writable, "state_store")
+		w.refused(w.do("run", "--", "true"), 125, writable, "state_store")
+		again()
+		if out := w.ok("reap", "--json"); !strings.Contains(out, `"actions": []`) {
+			t.Errorf("something was left to do: %s", out)
+		}
+		w.ok("run", "--", "true")
+	})
+}
