@@ -78,7 +78,7 @@ func TestPlants(t *testing.T) {
 	if es, _ := os.ReadDir(dir); len(es) != 0 {
 		t.Errorf("left behind: %v", es)
 	}
-	if _, err := Plant(filepath.Join(dir, "none"), "x"); task.CodeOf(err) != task.CodeUnavailable {
+	if _, err := Plant(filepath.Join(dir, "none"), "x"); task.CodeOf(err) != task.CodeStateStore {
 		t.Errorf("no folder: %v", err)
 	}
 }

@@ -159,7 +159,7 @@ func TestStandardOutputFull(t *testing.T) {
 		for _, args := range []string{"ls", "ls --json", "show " + x, "log " + x, "diff " + x, "export --patch " + x, "version", "plan"} {
 			w.refused(w.shell(`"$CAISSON" `+args+` >/dev/full`), 1, room, "conflict")
 		}
-		w.refused(w.shell(`"$CAISSON" exec `+x+` -- echo hi >/dev/full`), 125, room, "internal", "conflict")
+		w.refused(w.shell(`"$CAISSON" exec `+x+` -- echo hi >/dev/full`), 125, room, "conflict")
 		w.ok("close", x)
 	})
 }

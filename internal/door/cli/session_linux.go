@@ -343,7 +343,7 @@ func (s *session) lost() error {
 	defer s.mu.Unlock()
 	for i, p := range s.outs {
 		if p != nil && p.err != nil && !p.pty && !gone(p.err) {
-			return task.Errorf(task.CodeInternal, "cli.session", "%s of the command could not be written: %v", []string{"standard output", "standard error"}[i], p.err).
+			return task.Errorf(task.CodeConflict, "cli.session", "%s of the command could not be written: %v", []string{"standard output", "standard error"}[i], p.err).
 				WithHint("the output is incomplete")
 		}
 	}
