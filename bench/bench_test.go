@@ -21,7 +21,7 @@ func testBench(t *testing.T) *bench {
 		t.Skip("git is needed to generate a repository")
 	}
 	// Never the test program itself: it is started, to ask for its version.
-	b, err := newBench(options{caisson: "/bin/echo", rounds: 1, files: 300})
+	b, err := newBench(options{caisson: "/bin/echo", rounds: 1, files: 300, limit: time.Minute, time: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func (b *bench) stand(ctx context.Context, in *installation) *stands {
 	if err == nil {
 		s.ends = append(s.ends, end)
 	}
-	add(contender{name: "nsenter", what: "into the namespaces of the unshare line"}, err, prefix("nsenter", "--all", "--target", fmt.Sprint(pid), "--"))
+	add(contender{name: "nsenter", what: "into the namespaces of the unshare line"}, err, prefix("nsenter", "--user", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--target", fmt.Sprint(pid), "--"))
 	for _, v := range b.engines.all {
 		c := contender{name: v.name + " exec", what: "in a running container", on: b.engines.on()}
 		why := v.why

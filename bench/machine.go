@@ -48,7 +48,8 @@ func look(ctx context.Context, b *bench) *machine {
 			m.fact(name, "not present")
 			continue
 		}
-		out, err := do(ctx, argv, nil, nil)
+		// Some make folders of their own to tell their version.
+		out, err := do(ctx, argv, []string{"HOME=" + b.dir, "XDG_RUNTIME_DIR=" + b.dir, "TMPDIR=" + b.dir}, nil)
 		first, _, _ := strings.Cut(strings.TrimSpace(out), "\n")
 		if err != nil {
 			first = err.Error()

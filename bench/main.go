@@ -24,12 +24,14 @@ import (
 
 // options is what a person asks for.
 type options struct {
-	caisson string   // the program to measure
-	out     string   // the report; "-": standard output
-	json    string   // the raw figures; empty: none, "-": standard output
-	only    []string // keys of sections; empty: all
-	rounds  int      // measured rounds of short commands
-	files   int      // in the large repository
+	caisson string        // the program to measure
+	out     string        // the report; "-": standard output
+	json    string        // the raw figures; empty: none, "-": standard output
+	only    []string      // keys of sections; empty: all
+	rounds  int           // measured rounds of short commands
+	limit   time.Duration // for the rounds of one table; at least one is measured
+	time    time.Duration // after it no section is begun
+	files   int           // in the large repository
 	quick   bool
 	install bool
 }
@@ -37,7 +39,7 @@ type options struct {
 // section is one part of the report.
 type section struct {
 	key, what string
-	run       func(context.Context) error // nil where a section could say why it has no figures
+	run       func(context.Context) error
 }
 
 func main() {
@@ -48,6 +50,8 @@ func main() {
 	flag.StringVar(&o.json, "json", "", "also write the raw figures to this file; - for standard output")
 	flag.StringVar(&only, "only", "", "sections to measure, with commas: "+strings.Join(keys((&bench{}).sections()), ", "))
 	flag.IntVar(&o.rounds, "rounds", 30, "measured rounds; one more is run first and dropped. What takes seconds is measured in fewer")
+	flag.DurationVar(&o.limit, "limit", 3*time.Minute, "begin no further round of a table after this long; one is always measured")
+	flag.DurationVar(&o.time, "time", time.Hour, "begin no further section after this long; the report names those that are left out")
 	flag.BoolVar(&o.quick, "quick", false, "a look in under two minutes: few rounds, a small large repository, at most ten tasks; goals are not judged by it")
 	flag.BoolVar(&o.install, "install", false, "as root on Debian: install the programs to compare with")
 	flag.Parse()
@@ -88,7 +92,10 @@ func run(ctx context.Context, o options) (err error) {
 			continue
 		}
 		b.say("measuring %s: %s", s.key, s.what)
-		err := s.run(ctx)
+		err := errors.New("left out: the time that was given (-time) is used up")
+		if time.Since(b.started) < o.time {
+			err = s.run(ctx)
+		}
 		if ctx.Err() != nil {
 			return errors.New("interrupted; nothing was written")
 		}
@@ -119,12 +126,12 @@ func (b *bench) sections() []section {
 		{"repository", "one command on a small and on a large repository", b.repository},
 		{"exec", "one more command in a boundary that stands", b.exec},
 		{"inside", "a boundary and its calls without the command line", b.inProcess},
-		{"stream", "a gigabyte through a call's streams", b.stream},
+		{"where", "where the time goes", b.where},
 		{"result", "diff and close on the large repository", b.result},
 		{"memory", "idle open tasks", b.memory},
 		{"many", "tasks at once", b.many},
+		{"stream", "a gigabyte through a call's streams", b.stream},
 		{"disk", "bytes on disk per task", b.disk},
-		{"where", "where the time goes", b.where},
 	}
 }
 
@@ -177,7 +184,7 @@ func newBench(o options) (*bench, error) {
 		o.files = largeFiles
 	}
 	if o.quick {
-		o.rounds, o.files = min(o.rounds, 4), min(o.files, 2000)
+		o.rounds, o.files, o.limit = min(o.rounds, 4), min(o.files, 2000), min(o.limit, 10*time.Second)
 	}
 	o.rounds = max(o.rounds, 1)
 	dir, err := os.MkdirTemp("", "caisson-bench-")
@@ -203,6 +210,11 @@ func newBench(o options) (*bench, error) {
 
 func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.log, "bench: %5.1fs  %s\n", time.Since(b.started).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// another says whether one more measured round may begin, after done of them.
+func (b *bench) another(done, rounds int, since time.Time) bool {
+	return done < rounds && (done == 0 || time.Since(since) < b.o.limit)
 }
 
 // few is the number of rounds for what takes seconds each.

@@ -69,7 +69,8 @@ func (g *group) add(c contender, why error) {
 // same neighbour. The first round, which fills caches, is dropped.
 func (b *bench) measure(ctx context.Context, g *group, rounds int) error {
 	shuffle := rand.New(rand.NewPCG(seed, uint64(rounds)))
-	for round := range rounds + 1 {
+	began := time.Now()
+	for round := 0; round == 0 || b.another(round-1, rounds, began); round++ {
 		for _, i := range shuffle.Perm(len(g.results)) {
 			r := g.results[i]
 			if r.failed != "" {

@@ -67,7 +67,8 @@ const head = `# Benchmarks
 
 Written by ` + "`make bench`" + `; do not edit. Times are milliseconds. Nothing here is asserted by a test.
 
-How it is measured: the lines of one table are run in turn, each once per round and every round in another order, and the first round is dropped; only ratios within one
+How it is measured: the lines of one table are run in turn, each once per round and every round in another order, and the first round is dropped (a table ends early where the
+machine is slow: column n); only ratios within one
 table mean something. A command is timed from before its start to the first byte that the caller reads from a pipe, and to its exit. What it prints inside is
 printed by a static program with one write, so no buffer holds it back. Durability is on: caisson records intents and outcomes with fsync on the file system named below.
 
