@@ -123,6 +123,13 @@ func (m *Manager) accepts(r *task.Request) error {
 		if g != "ptrace" && g != "userns" {
 			return task.Errorf(task.CodeUnsupported, "plan", "no grant is named %q", g).WithHint("--grant takes ptrace or userns")
 		}
+		// In a mount namespace of its own a task can rename what a mount covers
+		// in a folder that it may write, and so take the cover away: git's pointer
+		// in a worktree, and mount points of the user's own in a checkout.
+		if g == "userns" && (r.Strategy == task.StrategyWorktree || r.Strategy == task.StrategyCheckout) {
+			return task.Errorf(task.CodeUnsupported, "plan", "--grant userns does not go with --source %s: the task could uncover what is covered in those files", r.Strategy).
+				WithHint("--source clone or copy gives the task files of its own")
+		}
 	}
 	return nil
 }
@@ -184,7 +191,9 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 			findings = append(findings, task.Finding{ID: "grant-ptrace", Axis: task.PRC, Cap: 2, Text: "programs of the task may trace each other"})
 		case "userns":
 			s.Userns = true
-			findings = append(findings, task.Finding{ID: "grant-userns", Axis: task.PRC, Cap: 2, Text: "programs of the task may make user namespaces, which opens more of the kernel to them"})
+			findings = append(findings,
+				task.Finding{ID: "grant-userns", Axis: task.PRC, Cap: 2, Text: "programs of the task may make user namespaces, which opens more of the kernel to them: mounts, network set-up, and a /proc without masks (never anything that they could not read as an ordinary user)"},
+				task.Finding{ID: "grant-userns-mounts", Axis: task.FS, Cap: 2, Text: "read-only mounts alone say what the task can change: Landlock's rules on files would refuse its own mounts"})
 		}
 	}
 	if d.req.Rootfs != "" {

@@ -66,11 +66,16 @@ var absent = []int{
 }
 
 // usernsCalls are what `--grant userns` gives back, besides the namespace
-// flags of clone. Landlock still refuses every mount.
+// flags of clone. Without a namespace of its own nobody has the capability that
+// most of them ask for.
 var usernsCalls = []int{
 	unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_CHROOT, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR,
 }
+
+// keyringCalls stay refused with that grant, as absent: container runtimes then
+// go on without keyrings, and end on EPERM.
+var keyringCalls = []int{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL}
 
 const (
 	tiocLinux = 0x541c

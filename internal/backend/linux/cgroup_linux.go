@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,6 +144,20 @@ type group struct {
 	dir   string
 	ino   uint64 // 0: not made yet
 	scope string // the unit, when systemd made it
+	// nested: processes are in a group below dir, innerGroup. Tools that may
+	// mount see no further up than that, so not the files with the limits, which
+	// belong to their own user where the groups do.
+	nested bool
+}
+
+const innerGroup = "inner"
+
+// members is the folder of the group that the processes are in.
+func (g *group) members() string {
+	if g.nested {
+		return filepath.Join(g.dir, innerGroup)
+	}
+	return g.dir
 }
 
 // groups names, without making them, the groups of one boundary.
@@ -176,6 +191,11 @@ func (g *group) create(l task.Limits) error {
 		return err
 	}
 	g.ino = st.Ino
+	if g.nested {
+		if err := os.Mkdir(g.members(), 0o755); err != nil {
+			return err
+		}
+	}
 	for _, s := range g.settings(l) {
 		err := g.write(s.file, s.value)
 		if errors.Is(err, fs.ErrNotExist) && s.optional {
@@ -243,10 +263,16 @@ func pageRounded(got, want string) bool {
 	return err1 == nil && err2 == nil && g <= w && w-g < int64(os.Getpagesize())
 }
 
-func (g *group) add(pid int) error { return g.write("cgroup.procs", strconv.Itoa(pid)) }
+func (g *group) add(pid int) error {
+	return writeControl(filepath.Join(g.members(), "cgroup.procs"), strconv.Itoa(pid))
+}
 
 func (g *group) write(file, value string) error {
-	f, err := os.OpenFile(filepath.Join(g.dir, file), os.O_WRONLY, 0)
+	return writeControl(filepath.Join(g.dir, file), value)
+}
+
+func writeControl(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -255,8 +281,26 @@ func (g *group) write(file, value string) error {
 }
 
 func (g *group) read(file string) (string, error) {
-	data, err := os.ReadFile(filepath.Join(g.dir, file))
+	return readControl(filepath.Join(g.dir, file))
+}
+
+func readControl(path string) (string, error) {
+	data, err := os.ReadFile(path)
 	return strings.TrimSpace(string(data)), err
+}
+
+// groupsBelow returns the groups inside dir, the deepest first: a task that may mount
+// can have made some.
+func groupsBelow(dir string) []string {
+	var out []string
+	_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && p != dir {
+			out = append(out, p)
+		}
+		return nil
+	})
+	slices.Reverse(out)
+	return out
 }
 
 // exists reports whether the group is there and still the one that was made.
@@ -285,7 +329,12 @@ func (g *group) remove(ctx context.Context) error {
 			// Kills all at once, also what forks meanwhile (kernel 5.14).
 			_ = g.write("cgroup.kill", "1")
 		} else {
-			g.killEach()
+			for _, dir := range append(groupsBelow(g.dir), g.dir) {
+				killEach(dir)
+			}
+		}
+		for _, dir := range groupsBelow(g.dir) {
+			_ = unix.Rmdir(dir)
 		}
 		err = unix.Rmdir(g.dir)
 		if err == nil || errors.Is(err, unix.ENOENT) {
@@ -301,10 +350,11 @@ func (g *group) remove(ctx context.Context) error {
 	}
 }
 
-// killEach kills the members of a v1 group. Each is held by a descriptor
+// killEach kills the members of the v1 group dir. Each is held by a descriptor
 // before it is looked up again, so that a reused pid is never hit.
-func (g *group) killEach() {
-	procs, _ := g.read("cgroup.procs")
+func killEach(dir string) {
+	members := filepath.Join(dir, "cgroup.procs")
+	procs, _ := readControl(members)
 	for _, p := range strings.Fields(procs) {
 		pid, err := strconv.Atoi(p)
 		if err != nil || pid <= 1 {
@@ -314,7 +364,7 @@ func (g *group) killEach() {
 		if err != nil {
 			continue
 		}
-		now, _ := g.read("cgroup.procs")
+		now, _ := readControl(members)
 		for _, q := range strings.Fields(now) {
 			if q == p {
 				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)

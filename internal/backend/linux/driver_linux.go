@@ -91,6 +91,9 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 
 	in := &instance{spec: s, limits: Defaults(s.Limits), groups: groups(hierarchies(d.roots), nameOf(s))}
 	root := os.Geteuid() == 0
+	for _, g := range in.groups {
+		g.nested = s.Userns && !root
+	}
 	pl, m, err := d.prepare(s, in.limits, worker, root)
 	if err != nil {
 		return nil, asError(op, err)
@@ -121,6 +124,9 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 	if err != nil {
 		return nil, asError(op, err)
 	}
+	if err := grantable(s, m); err != nil {
+		return nil, err
+	}
 	in.findings = append(dropped, pl.findings...)
 	if m, ok := d.manager(in.groups); ok {
 		in.scope = &m
@@ -135,6 +141,17 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 	}
 	in.findings = append(in.findings, d.groupFindings(in.groups)...)
 	return in, nil
+}
+
+// grantable refuses namespaces of their own to processes that are the kernel's
+// user 0: a /proc that they mount has files of the whole machine, which that
+// user may write without any capability.
+func grantable(s backend.Spec, m mapping) error {
+	if !s.Userns || m.uid != 0 {
+		return nil
+	}
+	return task.Errorf(task.CodeUnsupported, "linux.create", "--grant userns needs processes inside that are not the kernel's user 0").
+		WithHint("run caisson as an ordinary user, or keep its state on a file system that supports id-mapped mounts (ext4, xfs, btrfs, tmpfs)")
 }
 
 // prepare decides the identity.

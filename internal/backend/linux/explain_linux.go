@@ -46,7 +46,7 @@ func explainStart(err error) (why, fix string) {
 		return "a limit on namespaces is used up, or their nesting is too deep (user.max_*_namespaces): " + err.Error(), "see `sysctl -a --pattern 'user.max_.*_namespaces'` and the same limits of an outer container"
 	case errors.Is(err, unix.EPERM) && seccompActive():
 		return "a seccomp filter around this process refuses new namespaces, as inside a default container: " + err.Error(),
-			"start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined (Docker), or use another --backend"
+			"start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined (Docker), inside a task of caisson open that with --grant userns, or use another --backend"
 	case errors.Is(err, unix.EPERM) && sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
 		return "AppArmor refuses unprivileged user namespaces (kernel.apparmor_restrict_unprivileged_userns=1): " + err.Error(),
 			"ask an administrator for an AppArmor profile with `userns,` for this binary"

@@ -29,23 +29,6 @@ func TestPtraceGrant(t *testing.T) {
 	}
 }
 
-func TestUsernsGrant(t *testing.T) {
-	const try = "unshare -U --map-current-user true"
-	if out, code := open(t, newSpec(t)).run("/bin/sh", "-c", try); code == 0 {
-		t.Errorf("without the grant: %s", out)
-	}
-	s := newSpec(t)
-	s.Userns = true
-	b := open(t, s)
-	b.sh(try)
-	// It opens no way to the mounts: Landlock holds in the new namespace too.
-	for _, script := range []string{"unshare -Urm mount -t tmpfs x /tmp", "unshare -Urm umount /proc/sys", "unshare -Urm mount -o remount,rw,bind /usr"} {
-		if out, code := b.run("/bin/sh", "-c", script+" 2>&1"); code == 0 {
-			t.Errorf("%s: %s", script, out)
-		}
-	}
-}
-
 // A root file system of a person's own, with nothing of the host's /usr.
 func TestRootfs(t *testing.T) {
 	busybox, err := exec.LookPath("busybox")

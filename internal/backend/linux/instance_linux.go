@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -288,7 +289,7 @@ func (in *instance) Observe(ctx context.Context) (backend.Observation, error) {
 
 // isMember checks that W is where it was put.
 func (in *instance) isMember(g *group) error {
-	procs, err := g.read("cgroup.procs")
+	procs, err := readControl(filepath.Join(g.members(), "cgroup.procs"))
 	if err != nil {
 		return err
 	}

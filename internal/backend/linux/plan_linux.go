@@ -82,7 +82,7 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	p := &stage.Plan{
 		Task: sp.Task, UID: insideID, GID: insideID, Hostname: hostname(sp), Home: sp.Home, Workdir: sp.Source.Target, Rootfs: sp.Rootfs,
 		ToolFilter: toolFilter(sp.Ptrace, sp.Userns), WorkerFilter: workerFilter(), Rlimits: rlimits(pl.limits, pl.perProcess), Userns: sp.Userns, Env: sp.Env,
-		NoLandlock: stage.LandlockABI() < 1, UserLimits: userLimits(),
+		NoLandlock: stage.LandlockABI() < 1, UserLimits: userLimits(sp.Userns),
 	}
 	var err error
 	if sp.Rootfs != "" {
@@ -105,7 +105,10 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	if err := pl.userMounts(); err != nil {
 		return nil, err
 	}
-	p.Steps, p.Space = pl.steps, spaceSteps()
+	if sp.Userns {
+		pl.add(stage.Step{Op: "dir", Target: wholeProc, Mode: 0o555})
+	}
+	p.Steps, p.Space = pl.steps, spaceSteps(sp.Userns)
 	p.Landlock = []string{sp.Home, "/tmp", "/var/tmp", "/dev/shm"}
 	for _, m := range []backend.Mount{sp.Source, sp.Out} {
 		if m.Writable && m.Source != "" {
@@ -302,9 +305,15 @@ func (pl *planner) userMounts() error {
 	return nil
 }
 
+// wholeProc is where a second /proc lies that nothing covers. The kernel lets a
+// nested namespace mount a /proc of its own only where it sees a whole one. It
+// shows nothing that such a mount would not; no control file in it can be
+// written, because no process inside is the kernel's user 0 (see grantable).
+const wholeProc = "/run/boundary/proc"
+
 // spaceSteps are I's own mounts: a fresh /proc of its pid namespace with what
 // reaches the kernel or the machine read-only or covered.
-func spaceSteps() []stage.Step {
+func spaceSteps(userns bool) []stage.Step {
 	steps := []stage.Step{{Op: "proc", Target: "/proc", Flags: []string{"nodev", "noexec"}}, {Op: "mqueue", Target: "/dev/mqueue", Flags: []string{"nodev", "noexec", "optional"}}}
 	for _, d := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "driver"} {
 		steps = append(steps, stage.Step{Op: "rotree", Target: "/proc/" + d, Flags: []string{"optional"}})
@@ -312,6 +321,9 @@ func spaceSteps() []stage.Step {
 	for _, d := range []string{"kcore", "kmsg", "keys", "key-users", "timer_list", "timer_stats", "latency_stats", "sched_debug", "kallsyms", "kpagecount",
 		"kpageflags", "kpagecgroup", "vmallocinfo", "slabinfo", "acpi", "scsi", "asound", "tty", "iomem", "ioports", "interrupts"} {
 		steps = append(steps, stage.Step{Op: "mask", Target: "/proc/" + d, Flags: []string{"optional"}})
+	}
+	if userns {
+		steps = append(steps, stage.Step{Op: "proc", Target: wholeProc, Flags: []string{"nodev", "noexec"}})
 	}
 	return steps
 }
@@ -325,10 +337,17 @@ func hostname(sp backend.Spec) string {
 
 // userLimits leave half of what the kernel counts per user, whatever the
 // namespace, to everything else of that user: a task that took every inotify
-// instance would break the editors and watchers outside.
-func userLimits() map[string]int {
+// instance would break the editors and watchers outside. Where tools may make
+// namespaces, half of those too.
+func userLimits(userns bool) map[string]int {
 	out := map[string]int{}
-	for _, name := range []string{"max_inotify_instances", "max_inotify_watches", "max_fanotify_groups", "max_fanotify_marks"} {
+	names := []string{"max_inotify_instances", "max_inotify_watches", "max_fanotify_groups", "max_fanotify_marks"}
+	if userns {
+		for _, kind := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"} {
+			names = append(names, "max_"+kind+"_namespaces")
+		}
+	}
+	for _, name := range names {
 		b, err := os.ReadFile("/proc/sys/user/" + name)
 		n, aerr := strconv.Atoi(strings.TrimSpace(string(b)))
 		if err == nil && aerr == nil && n > 1 {

@@ -114,7 +114,9 @@ func assemble(ptrace, userns, worker bool) []byte {
 	allow := append([]int(nil), allowed...)
 	allow = append(allow, allowedArch...)
 
+	missing := append([]int(nil), absent...)
 	if userns {
+		missing = append(missing, keyringCalls...)
 		allow = append(allow, unix.SYS_CLONE, unix.SYS_CLONE3)
 		allow = append(allow, usernsCalls...)
 	} else {
@@ -143,7 +145,7 @@ func assemble(ptrace, userns, worker bool) []byte {
 	p.when(unix.SYS_PERSONALITY, append(pers, ret(errnoRet(unix.EPERM)))...)
 
 	p.verdict(allow, retAllow)
-	p.verdict(append([]int(nil), absent...), errnoRet(unix.ENOSYS))
+	p.verdict(missing, errnoRet(unix.ENOSYS))
 	p = append(p, jump(unix.BPF_JGT, lastKnown, 0, 1), ret(errnoRet(unix.ENOSYS)), ret(errnoRet(unix.EPERM)))
 	return p.bytes()
 }

@@ -23,7 +23,7 @@ func TestHalfOfTheUsersWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The tool space's own namespace has no limit; the one around it counts.
-		if got := userLimits()[name]; got != host/2 {
+		if got := userLimits(false)[name]; got != host/2 {
 			t.Errorf("%s: planned %d of the host's %d", name, got, host)
 		}
 	}
