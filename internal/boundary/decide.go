@@ -26,6 +26,7 @@ type decided struct {
 	grants []task.Grant
 	// secrets are the variables that a person passed in, K=V.
 	secrets []string
+	ahead   *ahead // nil: nothing was looked at ahead of its turn
 }
 
 // defaultTimeout ends a task that nobody limited: row R3 asks for a bounded
@@ -53,6 +54,7 @@ func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv
 	if d.driver, err = m.driver(req.Backend); err != nil {
 		return nil, err
 	}
+	defer d.lookAhead(ctx, m, id)()
 	if d.repo, err = source.Inspect(ctx, source.Options{Dir: req.Repo, Base: req.Base, At: req.At, Strategy: d.req.Strategy, Dirty: req.Dirty, History: req.History, Env: m.cfg.Environ}); err != nil {
 		return nil, err
 	}
@@ -61,7 +63,7 @@ func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv
 
 // weigh says what a boundary around d.repo would be on this machine.
 func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []string) (err error) {
-	if d.caps, err = d.driver.Probe(ctx); err != nil {
+	if d.caps, err = d.probe(ctx); err != nil {
 		return err
 	}
 	findings, err := m.draft(ctx, d, id)
@@ -223,7 +225,7 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		s.RO, findings = screened, append(findings, more...)
 	}
 	if s.Rootfs == "" {
-		mounts, tools, more, err := m.cfg.Toolchains(ctx, valueOf(env, "PATH"), m.cfg.Identity.Home)
+		mounts, tools, more, err := d.toolchains(ctx, m, valueOf(env, "PATH"))
 		if err != nil {
 			return nil, err
 		}

@@ -56,6 +56,10 @@ func (ws Workspace) say(s string) {
 // refPrefix is where everything of a task lives in the user's repository.
 func refPrefix(id task.ID) string { return "refs/caisson/" + string(id) + "/" }
 
+// RememberIn has the version of the host's git kept in dir, a private folder:
+// else every process starts git once more only to ask for it.
+func RememberIn(dir string) { git.RememberIn(dir) }
+
 // findGit returns the host's git.
 func findGit(ctx context.Context) (*git.Git, error) { return git.Find(ctx, os.Getenv("PATH")) }
 

@@ -115,7 +115,7 @@ func inspectRepo(ctx context.Context, o Options) (*Repo, error) {
 	)
 	wg.Add(3)
 	go func() { defer wg.Done(); conf, e1 = readConfig(ctx, r.git, l.gitDir, o.Env) }()
-	go func() { defer wg.Done(); refs, e2 = listRefs(ctx, r.git, l.gitDir) }()
+	go func() { defer wg.Done(); refs, e2 = listUserRefs(ctx, r.git, l.gitDir, "refs/", l.linked) }()
 	go func() { defer wg.Done(); base, e3 = r.resolve(ctx, askedRevision) }()
 	wg.Wait()
 	if e1 != nil || e2 != nil {
@@ -125,6 +125,9 @@ func inspectRepo(ctx context.Context, o Options) (*Repo, error) {
 		return nil, err
 	}
 	if e3 != nil {
+		if err := r.unknownFormat(ctx); err != nil {
+			return nil, err
+		}
 		return nil, e3
 	}
 	if err := r.setBase(base, o.Base, refs); err != nil {
@@ -158,23 +161,33 @@ func (r *Repo) explain(ctx context.Context, errs ...error) error {
 	if git.Status(first) < 0 {
 		return first
 	}
-	out, err := r.git.Run(ctx, git.Cmd{Args: []string{"config", "-z", "--list", "-f", filepath.Join(r.Ref.CommonDir, "config")}, Max: 8 << 20})
-	if err == nil {
-		recs, _ := git.SplitZ(out)
-		c := &config{last: map[string]string{}}
-		for _, kv := range recs {
-			k, v, _ := strings.Cut(kv, "\n")
-			c.last[k] = v
-		}
-		if err := c.extensions(); err != nil {
-			return err
-		}
-		if truth(c.last["extensions.relativeworktrees"]) && !r.git.AtLeast(2, 48, 0) {
-			return unsupported("install git 2.48 or newer, or set worktree.useRelativePaths=false and run `git worktree repair` with the git that made it",
-				"the repository uses the format extension relativeworktrees, which git %s does not know", r.git.Version())
-		}
+	if err := r.unknownFormat(ctx); err != nil {
+		return err
 	}
 	return broken("check it with `git status` and `git fsck`", "git cannot use the repository %s: %v", quote(r.Ref.Repo), first)
+}
+
+// unknownFormat refuses a repository whose configuration git itself does not
+// take, because of its format.
+func (r *Repo) unknownFormat(ctx context.Context) error {
+	out, err := r.git.Run(ctx, git.Cmd{Args: []string{"config", "-z", "--list", "-f", filepath.Join(r.Ref.CommonDir, "config")}, Max: 8 << 20})
+	if err != nil {
+		return nil // no word about its format
+	}
+	recs, _ := git.SplitZ(out)
+	c := &config{last: map[string]string{}}
+	for _, kv := range recs {
+		k, v, _ := strings.Cut(kv, "\n")
+		c.last[k] = v
+	}
+	if err := c.extensions(); err != nil {
+		return err
+	}
+	if truth(c.last["extensions.relativeworktrees"]) && !r.git.AtLeast(2, 48, 0) {
+		return unsupported("install git 2.48 or newer, or set worktree.useRelativePaths=false and run `git worktree repair` with the git that made it",
+			"the repository uses the format extension relativeworktrees, which git %s does not know", r.git.Version())
+	}
+	return nil
 }
 
 // extensions refuses repository formats that this version does not know.

@@ -17,7 +17,7 @@ func Namespaces(ctx context.Context, commonDir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	refs, err := listRefs(ctx, g, commonDir, "refs/caisson/")
+	refs, err := listUserRefs(ctx, g, commonDir, "refs/caisson/", false)
 	if err != nil {
 		return nil, err
 	}

@@ -43,31 +43,67 @@ func prepareClone(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepa
 	if err := sys.Fault("source.framed"); err != nil {
 		return nil, err
 	}
-	if p.pinned {
-		ws.say("pinning the objects that the task shares")
-		if err := p.pin(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := sys.Fault("source.pinned"); err != nil {
-		return nil, err
-	}
-	if err := p.shadow(); err != nil {
-		return nil, err
-	}
-	if err := p.packs(ctx); err != nil {
-		return nil, err
-	}
-	if err := p.repository(); err != nil {
-		return nil, err
-	}
-	if err := p.files(ctx); err != nil {
+	if err := p.clone(ctx); err != nil {
 		return nil, err
 	}
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	return p.prepared(), nil
+}
+
+// clone pins what is shared, writes both repositories and checks the base out.
+func (p *preparation) clone(ctx context.Context) error {
+	if !p.shared || p.r.Ref.Dirty != task.DirtyNone {
+		if err := p.hold(ctx); err != nil {
+			return err
+		}
+		if err := p.repositories(ctx); err != nil {
+			return err
+		}
+		return p.files(ctx, p.connected)
+	}
+	// The objects are there, as a rule: nothing waits for the pins but the check
+	// that they hold everything, and that comes after the last object was read.
+	tips := len(p.r.Tips)
+	if err := p.repositories(ctx); err != nil {
+		return err
+	}
+	err := p.files(ctx, func(ctx context.Context) error {
+		if err := p.hold(ctx); err != nil {
+			return err
+		}
+		return p.connected(ctx)
+	})
+	if err != nil || p.shared && len(p.r.Tips) == tips {
+		return err
+	}
+	// They are not after all, or not for everything.
+	if err := os.Remove(p.ws.source() + "/.git/objects/info/alternates"); err != nil {
+		return p.fail("the task's repository cannot be written", err)
+	}
+	return p.repositories(ctx)
+}
+
+// hold pins what is shared.
+func (p *preparation) hold(ctx context.Context) error {
+	if p.pinned {
+		if err := p.pin(ctx); err != nil {
+			return err
+		}
+	}
+	return sys.Fault("source.pinned")
+}
+
+// repositories writes the host's repository and the task's.
+func (p *preparation) repositories(ctx context.Context) error {
+	if err := p.shadow(); err != nil {
+		return err
+	}
+	if err := p.packs(ctx); err != nil {
+		return err
+	}
+	return p.repository()
 }
 
 // prepared says what was made.
@@ -85,9 +121,9 @@ func (p *preparation) prepared() *Prepared {
 	return out
 }
 
-// files checks the base out. The check for a concurrent `git gc` and the
-// checkout read the same objects; neither waits for the other.
-func (p *preparation) files(ctx context.Context) error {
+// files checks the base out while check makes sure that a concurrent `git gc`
+// takes nothing away: neither waits for the other.
+func (p *preparation) files(ctx context.Context, check func(context.Context) error) error {
 	var wg sync.WaitGroup
 	var checkErr error
 	cctx, cancel := context.WithCancelCause(ctx)
@@ -95,7 +131,7 @@ func (p *preparation) files(ctx context.Context) error {
 	wg.Add(1)
 	go func() {
 		defer wg.Done()
-		if checkErr = p.connected(cctx); checkErr != nil {
+		if checkErr = check(cctx); checkErr != nil {
 			cancel(checkErr)
 		}
 	}()
@@ -441,7 +477,7 @@ func configValue(s string) string {
 // connected makes sure that a `git gc` between looking and pinning took
 // nothing: what hangs on a live ref is safe by that ref, all else is walked.
 func (p *preparation) connected(ctx context.Context) error {
-	if !p.pinned {
+	if !p.pinned || p.allLive(ctx) {
 		return nil
 	}
 	_, err := p.r.git.Run(ctx, git.Cmd{

@@ -288,7 +288,7 @@ func Unpin(ctx context.Context, commonDir string, id task.ID) error {
 	if err != nil {
 		return err
 	}
-	refs, err := listRefs(ctx, g, commonDir, refPrefix(id)+"pin/")
+	refs, err := listUserRefs(ctx, g, commonDir, refPrefix(id)+"pin/", false)
 	if err != nil {
 		return err
 	}

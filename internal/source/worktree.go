@@ -81,7 +81,7 @@ func prepareWorktree(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Pr
 	if err := p.shadow(); err != nil {
 		return nil, err
 	}
-	if err := p.files(ctx); err != nil {
+	if err := p.files(ctx, p.connected); err != nil {
 		return nil, err
 	}
 	r.Ref.Branch = DefaultBranch(ws.Task)

@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/door/control"
 	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/version"
@@ -77,6 +78,7 @@ func open(ctx context.Context, note func(string)) (*house, error) {
 	if err != nil {
 		return nil, task.Errorf(task.CodeStateStore, "wire", "the state folders cannot be resolved: %w", err)
 	}
+	source.RememberIn(dirs.State)
 	h := &house{dirs: dirs, who: identity(dirs)}
 	if h.db, err = inventory.Open(ctx, filepath.Join(dirs.State, "state.db")); err != nil {
 		return nil, err

@@ -56,8 +56,9 @@ type Git struct {
 var Spawns atomic.Int64
 
 var found struct {
-	mu  sync.Mutex
-	git *Git
+	mu   sync.Mutex
+	git  *Git
+	file string // see RememberIn
 }
 
 // systemDirs are looked in first. They are writable by the administrator only,
@@ -86,16 +87,20 @@ func Find(ctx context.Context, path string) (*Git, error) {
 			continue
 		}
 		g := &Git{path: p}
-		out, err := g.Run(ctx, Cmd{Args: []string{"version"}, Timeout: 20 * time.Second})
-		if task.Shortage(err) != "" {
-			return nil, err // it is there, and nothing can be started
-		}
-		if err != nil {
-			continue
-		}
-		v, ok := ParseVersion(string(out))
-		if !ok {
-			continue
+		v, known := recall(found.file, p)
+		if !known {
+			out, err := g.Run(ctx, Cmd{Args: []string{"version"}, Timeout: 20 * time.Second})
+			if task.Shortage(err) != "" {
+				return nil, err // it is there, and nothing can be started
+			}
+			if err != nil {
+				continue
+			}
+			var ok bool
+			if v, ok = ParseVersion(string(out)); !ok {
+				continue
+			}
+			retain(found.file, p, v)
 		}
 		g.version = v
 		if !g.AtLeast(MinVersion[0], MinVersion[1], MinVersion[2]) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,59 @@ func TestFindTakesNoRelativeEntryAndNoOldGit(t *testing.T) {
 	if _, err := Find(context.Background(), top); err == nil || !strings.Contains(err.Error(), "too old") {
 		t.Errorf("%v", err)
 	}
+}
+
+// The version is asked for once, and again when the file is another one.
+func TestFindRemembersTheVersion(t *testing.T) {
+	saved, dirs := found.git, systemDirs
+	defer func() { found.git, systemDirs = saved, dirs; RememberIn("") }()
+	host(t)
+	real, state, bin := found.git.path, t.TempDir(), t.TempDir()
+	copied, err := os.ReadFile(real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(b []byte) {
+		t.Helper()
+		if err := os.WriteFile(bin+"/new", b, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(bin+"/new", bin+"/git"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(copied)
+	find := func(asks int64) {
+		t.Helper()
+		found.git, systemDirs = nil, nil
+		before := Spawns.Load()
+		g, err := Find(context.Background(), bin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := Spawns.Load() - before; n != asks && runtime.GOOS == "linux" {
+			t.Errorf("git was started %d times, not %d", n, asks)
+		}
+		if !g.AtLeast(MinVersion[0], MinVersion[1], MinVersion[2]) {
+			t.Errorf("version %s", g.Version())
+		}
+	}
+	find(1) // nobody has said where
+	find(1)
+	RememberIn(state)
+	find(1)
+	find(0)
+	put(append(copied, 0)) // replaced, as by an upgrade
+	find(1)
+	find(0)
+	if err := os.WriteFile(state+"/git.json", []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	find(1)
+	find(0)
+	put([]byte("#!/bin/sh\nexec " + real + ` "$@"` + "\n"))
+	find(1)
+	find(1) // what a script starts may change without it
 }
 
 func TestValidRefAgreesWithGit(t *testing.T) {
