@@ -70,7 +70,11 @@ func findTarget(ctx context.Context, g *git.Git, ref task.SourceRef, env []strin
 	t.attrs = string(attrs)
 	if ref.Base != "" {
 		// A repository that was deleted and made anew has the same path.
-		if found, err := r.resolve(ctx, ref.Base); err != nil || found != ref.Base {
+		found, err := r.resolve(ctx, ref.Base)
+		if task.CodeOf(err) == task.CodeCanceled {
+			return nil, err
+		}
+		if err != nil || found != ref.Base {
 			return nil, gone("%s is another repository now: it does not have the commit %s that the task began at", quote(ref.Repo), ref.Base)
 		}
 	}
