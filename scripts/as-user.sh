@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# `go test -exec` calls this with a test program and its arguments, in the package's folder. It runs the program as the
-# id CAISSON_AS_UID, with everything a user has below CAISSON_AS_DIR. scripts/test.sh sets both; it needs root.
+# `go test -exec` calls this with a test program and its arguments, in the package's folder below CAISSON_AS_FROM. It runs
+# the program in the same folder of the tree CAISSON_AS_SRC, as the id CAISSON_AS_UID, with everything a user has below
+# CAISSON_AS_DIR. scripts/test.sh sets them; it needs root.
 set -eu
 prog=$1
 shift
+cd "$CAISSON_AS_SRC${PWD#"$CAISSON_AS_FROM"}"
 # The go command's work folder is root's alone.
 copy=$(mktemp "$CAISSON_AS_DIR/bin/XXXXXX-$(basename "$prog")")
 cp "$prog" "$copy"

@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
 # The whole check of caisson. Usage: scripts/test.sh all|fast
 #
-# all:  formatting, vet, staticcheck, govulncheck, build, every test as the current user, as root also every test
-#       again as an unprivileged user, the race detector where goroutines meet, cross-builds, a second build that must
-#       give the same bytes. Under 25 minutes on two cores.
+# all:  formatting, vet, staticcheck, govulncheck, build, every test as the current user, as root also the tests of every
+#       room again as an unprivileged user (-short: without what no identity changes), the tests of the build tag faults,
+#       the race detector where goroutines meet (-short), cross-builds, a second build that must give the same bytes.
+#       Under 25 minutes on two cores.
 # fast: formatting, vet and short tests, under two minutes.
 #
-# PKGS="./internal/x/..." restricts tests, vet and staticcheck to some packages.
+# PKGS="./internal/x/..." restricts tests, vet and staticcheck to some packages. CAISSON_TEST_FULL=1 runs every member
+# of the matrices, the long loops and the large trees that are cut to a sample otherwise, and nothing with -short.
+#
+# As root, where there is memory to spare, the tests that only processes die in (test/lifecycle, fault injection) and the
+# unprivileged run have their files on a tmpfs of this script; all others on the disk behind TMPDIR. So each room is tried
+# on both.
 #
 # A test that fails is repeated once, alone, and named at the end when it passes then: some of them wait for what other
 # programs do on a machine that others use too. Every step runs even when an earlier one failed; the end lists failed steps, steps that could not run, and every
@@ -21,13 +27,17 @@ STATICCHECK=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK=golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 PKGS=${PKGS:-./...}
+short=-short
+[ -z "${CAISSON_TEST_FULL:-}" ] || short=
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/caisson-test.XXXXXX")
 chmod 755 "$work"
 cleanup() {
+	[ -z "$memory" ] || umount "$memory" 2>/dev/null || umount -l "$memory"
 	chmod -R u+w "$work" 2>/dev/null
 	rm -rf "$work" 2>/dev/null || echo "left behind: $work"
 }
+memory=
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
@@ -128,6 +138,23 @@ govulncheck() {
 
 # ---- tests ---------------------------------------------------------------------------------------------------------
 
+# in_memory: a folder on a tmpfs in $memory; empty where there is none.
+in_memory() {
+	[ "$(id -u)" = 0 ] && [ "$(awk '/^MemAvailable:/ { print int($2 / 1048576) }' /proc/meminfo)" -ge 8 ] || return 0
+	mkdir "$work/memory" && mount -t tmpfs -o size=5g,mode=755 caisson-test "$work/memory" 2>/dev/null || return 0
+	memory=$work/memory
+	mkdir "$memory/lifecycle" "$memory/faults"
+	export CAISSON_TEST_MEMORY=$memory/lifecycle
+}
+
+# ordered: the packages of PKGS, those that take longest first, so that both cores have work to the end.
+ordered() {
+	go list $PKGS | awk '
+		BEGIN { n = split("test/lifecycle internal/source test/results test/realwork test/conformance internal/worker internal/backend/linux internal/source/swap", first, " ") }
+		{ for (i = 1; i <= n; i++) if (substr($0, length($0) - length(first[i])) == "/" first[i]) { at[i] = $0; next } rest = rest " " $0 }
+		END { for (i = 1; i <= n; i++) if (i in at) printf "%s ", at[i]; print rest }'
+}
+
 # gotest LABEL ARGS…: go test through the summary.
 gotest() {
 	local label=$1 rc
@@ -168,30 +195,32 @@ failures() {
 	return 1
 }
 
-# A second tree, owned by an id without privileges; go compiles as before (so from the warm cache), scripts/as-user.sh
-# runs each test program. In a private mount namespace, so that /etc/passwd knows the id and the module cache is in reach.
+# A second tree, owned by an id without privileges; go compiles in the first one (so from the warm cache), scripts/as-user.sh
+# runs each test program in the second. In a private mount namespace, so that /etc/passwd knows the id and the module cache
+# is in reach.
 #
 # Without the whole-product tests below test/, which take both identities by themselves, and what looks at source text
-# or has no privilege to be without.
+# or has no privilege to be without. With -short: who runs it makes no difference to random trees and to the size of one.
 unprivileged() {
 	local pkgs
 	pkgs=$(go list $PKGS | grep -vE '/(test|archtest|bench|scripts|policy|task|version)(/|$)' | tr '\n' ' ')
 	[ -n "$pkgs" ] || { echo "   none of these packages"; return 0; }
-	local uid=61234 src=$work/unpriv/src modcache
+	local uid=61234 top=${memory:-$work}/unpriv modcache
+	local src=$top/src
 	modcache=$(go env GOMODCACHE)
-	mkdir -p "$src" "$work/unpriv/home" "$work/unpriv/gomod" "$work/unpriv/tmp" "$work/unpriv/run" "$work/unpriv/bin"
+	mkdir -p "$src" "$top/home" "$top/gomod" "$top/tmp" "$top/run" "$top/bin"
 	tar -c $(ls -A | grep -vE '^(\.git|bin|\.cache)$') | tar -x -C "$src"
 	mkdir -p "$src/bin" && cp bin/caisson "$src/bin/" || return 1
-	{ cat /etc/passwd; echo "caissontest:x:$uid:$uid::$work/unpriv/home:/bin/sh"; } >"$work/unpriv/passwd"
-	{ cat /etc/group; echo "caissontest:x:$uid:"; } >"$work/unpriv/group"
-	chown -R "$uid:$uid" "$work/unpriv"
-	chmod 700 "$work/unpriv/run"
-	LIST=$pkgs RUN='' as_user && return 0
+	{ cat /etc/passwd; echo "caissontest:x:$uid:$uid::$top/home:/bin/sh"; } >"$top/passwd"
+	{ cat /etc/group; echo "caissontest:x:$uid:"; } >"$top/group"
+	chown -R "$uid:$uid" "$top"
+	chmod 700 "$top/run"
+	LIST=$pkgs RUN=$short as_user && return 0
 	failures unprivileged || return 1
 	local pkg tests
 	while read -r pkg tests; do
 		echo "   once more, alone: $pkg $tests"
-		if ! LIST=$pkg RUN="-count=1 -run ^($tests)\$" as_user; then
+		if ! LIST=$pkg RUN="$short -count=1 -run ^($tests)\$" as_user; then
 			broken+=("unprivileged: $pkg $tests")
 			return 1
 		fi
@@ -202,19 +231,19 @@ unprivileged() {
 # as_user: the packages of LIST, with the flags of RUN, as the id that unprivileged made.
 as_user() {
 	(
-		export CAISSON_AS_UID=$uid CAISSON_AS_DIR=$work/unpriv CAISSON_TEST_BIN=$src/bin/caisson W=$work SRC=$src MODCACHE=$modcache LIST RUN AS="$PWD/scripts/as-user.sh"
+		export CAISSON_AS_UID=$uid CAISSON_AS_DIR=$top CAISSON_AS_SRC=$src CAISSON_AS_FROM=$PWD CAISSON_TEST_BIN=$src/bin/caisson MODCACHE=$modcache LIST RUN AS="$PWD/scripts/as-user.sh"
 		ns=(unshare --mount --propagation private)
 		if ! "${ns[@]}" true 2>/dev/null; then
 			echo "   no private mount namespace here: the id has no passwd entry and the module cache is copied"
-			cp -r "$modcache/." "$work/unpriv/gomod/" && chmod -R a+rX "$work/unpriv/gomod"
+			cp -r "$modcache/." "$top/gomod/" && chmod -R a+rX "$top/gomod"
 			ns=(env CAISSON_AS_BARE=1)
 		fi
 		"${ns[@]}" bash -c '
 			if [ -z "${CAISSON_AS_BARE:-}" ]; then
-				mount --bind "$W/unpriv/passwd" /etc/passwd && mount --bind "$W/unpriv/group" /etc/group &&
-				mount --bind "$MODCACHE" "$W/unpriv/gomod" && mount -o remount,bind,ro "$W/unpriv/gomod" || exit 1
+				mount --bind "$CAISSON_AS_DIR/passwd" /etc/passwd && mount --bind "$CAISSON_AS_DIR/group" /etc/group &&
+				mount --bind "$MODCACHE" "$CAISSON_AS_DIR/gomod" && mount -o remount,bind,ro "$CAISSON_AS_DIR/gomod" || exit 1
 			fi
-			cd "$SRC" && exec go test -json -exec "bash $AS" -vet=off -timeout 40m $RUN $LIST
+			exec go test -json -exec "bash $AS" -vet=off -timeout 40m $RUN $LIST
 		' 2>&1 | tee "$work/json" | "$work/testsum" unprivileged "$work/skips" | tee "$work/out"
 		exit "${PIPESTATUS[2]}"
 	)
@@ -223,12 +252,16 @@ as_user() {
 	return "$rc"
 }
 
-# Tests that kill or fail the program at a named step: a build of their own.
+# Tests that kill or fail the program at a named step: a build of their own, and of it only the tests that the other
+# build does not have.
 faults() {
-	local dirs
-	dirs=$(grep -rlE --include='*_test.go' '^//go:build.*faults' internal cmd test 2>/dev/null | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
-	[ -n "$dirs" ] || { echo "   no test asks for it"; return 0; }
-	gotest faults -tags faults -vet=off -timeout 40m $dirs
+	local files dirs names tmp=${TMPDIR:-/tmp}
+	[ -z "$memory" ] || tmp=$memory/faults
+	files=$(grep -rlE --include='*_test.go' '^//go:build.*[^!]faults' internal cmd test 2>/dev/null)
+	[ -n "$files" ] || { echo "   no test asks for it"; return 0; }
+	dirs=$(dirname $files | sort -u | sed 's|^|./|')
+	names=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $files | sort -u | paste -sd'|')
+	TMPDIR=$tmp gotest faults -tags faults -run "^($names)\$" -vet=off -timeout 40m $dirs
 }
 
 # Where goroutines share something. The rest is sequential and is not worth the compile time.
@@ -240,7 +273,7 @@ race() {
 	local pkgs
 	pkgs=$(go list $PKGS | grep -E '/internal/(worker|door|evidence|inventory|boundary|sys|workerbin|wire)(/|$)')
 	[ -n "$pkgs" ] || { echo "   none of these packages"; return 0; }
-	CGO_ENABLED=1 gotest race -race -short -vet=off -timeout 30m $pkgs
+	CGO_ENABLED=1 gotest race -race $short -vet=off -timeout 30m $pkgs
 }
 
 cross() {
@@ -283,14 +316,15 @@ all)
 	step "staticcheck" staticcheck
 	step "govulncheck" govulncheck
 	if [ "$(id -u)" = 0 ]; then
-		step "tests as root" gotest root -vet=off -timeout 40m $PKGS
+		in_memory
+		step "tests as root" gotest root -vet=off -timeout 40m $(ordered)
 		if command -v setpriv >/dev/null 2>&1; then
 			step "tests as an unprivileged user" unprivileged
 		else
 			notrun+=("tests as an unprivileged user (no setpriv)")
 		fi
 	else
-		step "tests" gotest user -vet=off -timeout 40m $PKGS
+		step "tests" gotest user -vet=off -timeout 40m $(ordered)
 		notrun+=("tests as root (run make test as root for them)")
 	fi
 	step "fault injection" faults

@@ -17,11 +17,14 @@ import (
 // TestAgainstPlainGit makes random edits and commits inside clones of a real
 // project and compares every way out with what plain git says of the branch.
 func TestAgainstPlainGit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes and compares many results of a real project; not with -short")
+	}
 	l := module(t, "github.com/spf13/cobra")
 	before := picture(t, l.repo, func(rel string) bool {
 		return notOurs(rel) || strings.HasPrefix(rel, ".git/refs/heads/r") || strings.HasPrefix(rel, ".git/logs/refs/heads/r")
 	})
-	for seed := range uint64(4) {
+	for seed := range uint64(count(2, 8)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // not a secret
 			o := l.open(Options{})

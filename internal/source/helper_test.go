@@ -7,14 +7,18 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -45,7 +49,7 @@ func newLab(t *testing.T) *lab {
 		"HOME=" + top + "/home", "PATH=" + os.Getenv("PATH"), "GIT_CONFIG_NOSYSTEM=1",
 		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.org", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.org",
 	}
-	l.write("../home/.gitconfig", "[user]\n\tname = Ada\n\temail = ada@example.org\n[init]\n\tdefaultBranch = main\n")
+	l.write("../home/.gitconfig", "[user]\n\tname = Ada\n\temail = ada@example.org\n[init]\n\tdefaultBranch = main\n[maintenance]\n\tauto = false\n")
 	return l
 }
 
@@ -86,8 +90,109 @@ func (l *lab) commit(msg string) string {
 	return l.git("rev-parse", "HEAD")
 }
 
+// full asks for the whole of what is cut to a sample by default.
+var full = os.Getenv("CAISSON_TEST_FULL") != ""
+
+// count is how often or how much: a sample, or all of it.
+func count(sample, all int) int {
+	if full {
+		return all
+	}
+	return sample
+}
+
+// firstBasic is what buildBasic made the first time.
+var firstBasic struct {
+	sync.Mutex
+	entries []keptName
+}
+
+// keptName is one name of a remembered folder.
+type keptName struct {
+	name string // below the folder
+	mode fs.FileMode
+	time time.Time
+	data []byte // of a file, or the target of a link
+}
+
+// remember reads a whole folder.
+func remember(dir string) ([]keptName, error) {
+	var out []keptName
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || p == dir {
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		e := keptName{name: p[len(dir):], mode: fi.Mode(), time: fi.ModTime()}
+		switch e.mode.Type() {
+		case 0:
+			e.data, err = os.ReadFile(p)
+		case fs.ModeSymlink:
+			var to string
+			to, err = os.Readlink(p)
+			e.data = []byte(to)
+		}
+		out = append(out, e)
+		return err
+	})
+	return out, err
+}
+
+// replay makes a remembered folder again.
+func replay(dir string, entries []keptName) error {
+	for _, e := range entries {
+		p := dir + e.name
+		var err error
+		switch e.mode.Type() {
+		case fs.ModeDir:
+			err = os.Mkdir(p, 0o700)
+		case fs.ModeSymlink:
+			err = os.Symlink(string(e.data), p)
+		default:
+			err = os.WriteFile(p, e.data, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, e := range slices.Backward(entries) { // folders after what is in them
+		if e.mode.Type() == fs.ModeSymlink {
+			continue
+		}
+		if err := errors.Join(os.Chmod(dir+e.name, e.mode.Perm()), os.Chtimes(dir+e.name, e.time, e.time)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // basic is a repository with two commits, a branch, a tag and a remote ref.
+// Git makes it once; the others have the same bytes, and an index that git
+// itself has looked over.
 func basic(t *testing.T) *lab {
+	t.Helper()
+	firstBasic.Lock()
+	defer firstBasic.Unlock()
+	if firstBasic.entries == nil {
+		l := buildBasic(t)
+		var err error
+		if firstBasic.entries, err = remember(l.repo); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	l := newLab(t)
+	if err := replay(l.repo, firstBasic.entries); err != nil {
+		t.Fatal(err)
+	}
+	l.git("update-index", "-q", "--refresh")
+	return l
+}
+
+func buildBasic(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t)
 	l.git("init", "-q")

@@ -27,6 +27,9 @@ func (o *opened) rendered(opt DiffOptions) string {
 // TestFileOfZerosInADiff: a file that takes no room inside must not make git
 // read it into memory, nor keep the rest of the diff from being seen.
 func TestFileOfZerosInADiff(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads a file of many megabytes several times; not with -short")
+	}
 	o := basic(t).open(Options{})
 	o.file("seen.txt", "seen\n")
 	zeros := func(size int64) {

@@ -2,5 +2,5 @@
 // killed at every step, many at once, on broken hosts, with work of every kind.
 //
 // Its limit: it holds tests only, and reads of the product what a user can
-// read: commands, folders and refs. CAISSON_TEST_LONG=1 raises all counts.
+// read: commands, folders and refs. CAISSON_TEST_FULL=1 raises all counts.
 package lifecycle

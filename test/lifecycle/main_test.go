@@ -27,6 +27,11 @@ func TestMain(m *testing.M) {
 		os.Exit(ping(sock))
 	}
 	flag.Parse()
+	// Processes die here, never the machine: what a dead one wrote is there on a
+	// file system in memory as it is on a disk, and nobody waits for a disk.
+	if dir := os.Getenv("CAISSON_TEST_MEMORY"); dir != "" {
+		_ = os.Setenv("TMPDIR", dir)
+	}
 	if f := flag.Lookup("test.parallel"); f.Value.String() == itoa(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", "5") // they wait for the disk and for each other more than they compute
 	}
@@ -34,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 // long raises counts to what one waits for in a nightly run.
-var long = os.Getenv("CAISSON_TEST_LONG") != ""
+var long = os.Getenv("CAISSON_TEST_FULL") != ""
 
 func count(short, full int) int {
 	if long {
@@ -207,6 +212,26 @@ func (w *world) has(id, ref, path string) (string, bool) {
 	cmd := w.Command(context.Background(), w.repo, "git", "cat-file", "blob", "refs/caisson/"+id+"/"+ref+":"+path)
 	out, err := cmd.Output()
 	return string(out), err == nil
+}
+
+// blobs returns small files of a task's refs, each named REF:PATH; what is not
+// there is "missing". One git for all of them.
+func (w *world) blobs(id string, names ...string) []string {
+	w.t.Helper()
+	cmd := w.Command(context.Background(), w.repo, "git", "cat-file", "--batch=%(objecttype) %(objectsize)")
+	cmd.Stdin = strings.NewReader("refs/caisson/" + id + "/" + strings.Join(names, "\nrefs/caisson/"+id+"/") + "\n")
+	out := harness.Run(w.t, cmd).Stdout
+	var texts []string
+	for range names {
+		head, rest, _ := strings.Cut(out, "\n")
+		size, found := strings.CutPrefix(head, "blob ")
+		if n := atoi(size); found && n < len(rest) {
+			texts, out = append(texts, rest[:n]), rest[n+1:]
+			continue
+		}
+		texts, out = append(texts, "missing"), rest
+	}
+	return texts
 }
 
 // clean closes what is kept and compares the host with what may be left.

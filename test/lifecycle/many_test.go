@@ -150,7 +150,7 @@ func TestAgainAndAgain(t *testing.T) {
 		var wg sync.WaitGroup
 		for who := range 2 {
 			wg.Go(func() {
-				for n := range count(10, 200) {
+				for n := range count(5, 200) {
 					out, errs, exit := w.at("run", "--", "sh", "-c", "git status --porcelain && cat a.txt")
 					if exit != 0 || out != "a\n" {
 						t.Errorf("task %d, time %d: exit %d %q %s", who, n, exit, out, errs)

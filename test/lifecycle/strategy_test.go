@@ -45,7 +45,7 @@ func TestWorktreeKilled(t *testing.T) {
 		w := newWorld(t, id, bin)
 		hit := map[string]bool{}
 		for i, p := range strategyPoints(t) {
-			if id.Name == "user" && os.Getuid() == 0 && i%3 != 0 && !long {
+			if id.Name == "user" && os.Getuid() == 0 && i%4 != 0 && !long {
 				hit[p] = true // by root
 				continue
 			}
@@ -101,7 +101,7 @@ func TestCheckoutKilled(t *testing.T) {
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, bin)
 		for i, p := range strategyPoints(t) {
-			if id.Name == "user" && os.Getuid() == 0 && i%3 != 0 && !long {
+			if id.Name == "user" && os.Getuid() == 0 && i%4 != 0 && !long {
 				continue // by root
 			}
 			dir := fmt.Sprintf("%s/plain%d", id.Dir, i)

@@ -239,9 +239,9 @@ func TestOpenerKilled(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
-		for i := range count(6, 40) {
+		for i := range count(4, 40) {
 			cmd := w.start(nil, "open", fmt.Sprint("n", i))
-			time.Sleep(time.Duration(i*40) * time.Millisecond) // at another step each time
+			time.Sleep(time.Duration(i*60) * time.Millisecond) // at another step each time
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 			// Either nobody opened anything, or it is there to be closed.

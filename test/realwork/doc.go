@@ -5,5 +5,5 @@
 // Its limit: it proves that work gets done; that nothing gets out is for the
 // attack tests of the backend and the conformance suite.
 //
-// CAISSON_TEST_LONG=1 makes the heavy parts full size.
+// CAISSON_TEST_FULL=1 makes the heavy parts full size.
 package realwork

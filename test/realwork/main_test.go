@@ -30,7 +30,7 @@ func mainCode(m *testing.M) int {
 }
 
 // long says that heavy tests run full size.
-func long() bool { return os.Getenv("CAISSON_TEST_LONG") != "" }
+func long() bool { return os.Getenv("CAISSON_TEST_FULL") != "" }
 
 // heavy skips a test under -short.
 func heavy(t *testing.T) {

@@ -2,6 +2,6 @@
 // against plain git, every way into and out of the user's checkout, results
 // that attack the host, races and crashes.
 //
-// Its limit: it knows the product by its command line only. CAISSON_TEST_LONG=1
+// Its limit: it knows the product by its command line only. CAISSON_TEST_FULL=1
 // raises all counts, and lets each identity take every case.
 package results

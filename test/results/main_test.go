@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 
 // count raises a number to what one waits for in a nightly run.
 func count(short, full int) int {
-	if os.Getenv("CAISSON_TEST_LONG") != "" {
+	if os.Getenv("CAISSON_TEST_FULL") != "" {
 		return full
 	}
 	return short

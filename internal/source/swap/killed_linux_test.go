@@ -1,3 +1,5 @@
+//go:build faults
+
 package swap
 
 import (
@@ -12,7 +14,7 @@ import (
 )
 
 // TestKilled kills a process at every fault point and at every step, and
-// recovers: all is old or all is new. It needs the build tag faults.
+// recovers: all is old or all is new.
 func TestKilled(t *testing.T) {
 	if os.Getenv("SWAP_TEST_ROOT") != "" {
 		f := &field{t, os.Getenv("SWAP_TEST_ROOT"), os.Getenv("SWAP_TEST_SIDE")}
@@ -25,9 +27,6 @@ func TestKilled(t *testing.T) {
 		}
 		_ = f.run(f.every()...)
 		return
-	}
-	if !faulty {
-		t.Skip("needs -tags faults")
 	}
 	again := func(f *field, fault string, more ...string) bool {
 		c := exec.Command(os.Args[0], "-test.run=^TestKilled$")

@@ -1,5 +1,0 @@
-//go:build !faults
-
-package swap
-
-const faulty = false
