@@ -5,6 +5,7 @@ package source
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand"
 	"os"
@@ -120,8 +121,9 @@ func TestCopyFolder(t *testing.T) {
 	}
 	l.plain(l.top, "--git-dir="+ws.shadow(), "fsck", "--full", "--strict")
 	l.plain(l.top, "--git-dir="+ws.shadow(), "ls-tree", "-r", s.StartTree)
-	var st syscall.Stat_t
-	if err := syscall.Stat(p.Source+"/sparse", &st); err != nil || st.Blocks*512 > 1<<20 {
+	// On a tmpfs whoever reads through a mapping, as git does, fills the holes of the user's own file.
+	var st, own syscall.Stat_t
+	if err := errors.Join(syscall.Stat(l.repo+"/sparse", &own), syscall.Stat(p.Source+"/sparse", &st)); err != nil || st.Blocks > own.Blocks+(1<<20)/512 {
 		t.Errorf("a sparse file takes %d bytes (%v)", st.Blocks*512, err)
 	}
 

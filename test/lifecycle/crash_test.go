@@ -458,12 +458,9 @@ func TestWorkerStoppedInRun(t *testing.T) {
 	for _, p := range pids {
 		_ = syscall.Kill(p, syscall.SIGSTOP)
 	}
-	for range 3 { // the third wish kills at once
-		_ = cmd.Process.Signal(syscall.SIGINT)
-		time.Sleep(50 * time.Millisecond)
-	}
-	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 125 && code != 137 {
+	impatient(t, cmd) // the third wish kills at once
+	// 143: the first wish reached the command before its worker was stopped.
+	if code := cmd.ProcessState.ExitCode(); code != 125 && code != 137 && code != 143 {
 		t.Errorf("exit %d", code)
 	}
 	w.settle("stopped in run", 0)
