@@ -30,3 +30,25 @@ func (m *Manager) answerable(ctx context.Context, t inventory.Task) error {
 	}
 	return nil
 }
+
+// folderInterval is how often a supervisor looks whether its task is still on disk.
+const folderInterval = 2 * time.Second
+
+// watchFolder ends a boundary whose task was deleted from the disk, record, lock
+// and files: no command can reach it any more, and nothing it did could be kept.
+func (m *Manager) watchFolder(l *live, deleted func() bool) {
+	t := time.NewTicker(folderInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-t.C:
+		}
+		if deleted() {
+			m.cfg.Log("task " + string(l.id) + ": its folder was deleted; its processes are ended")
+			l.cancel(task.Errorf(task.CodeStateStore, "boundary.folder", "the folder %s was deleted while the task was open", l.dir))
+			return
+		}
+	}
+}

@@ -178,6 +178,9 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 		// Nothing can be recorded (a full disk, say). No process stays for that.
 		text := "its processes were ended and nothing else was touched"
 		kerr := l.kill(ctx)
+		if l.lock != nil && l.lock.Deleted()() {
+			kerr = errors.Join(kerr, m.removeSocket(l.id)) // no record is left that would lead to it
+		}
 		if kerr != nil {
 			text = "nothing else was touched"
 		}

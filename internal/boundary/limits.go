@@ -29,6 +29,7 @@ func (m *Manager) limits(l *live) {
 			}
 		})
 	}
+	l.watch.Go(func() { m.watchFolder(l, l.lock.Deleted()) })
 	if max := l.spec.Limits.DiskBytes; max > 0 && m.cfg.Usage != nil {
 		l.watch.Go(func() { m.watchDisk(l, max) })
 	}

@@ -100,19 +100,30 @@ func dsn(path string) string {
 	return u.String()
 }
 
-func (db *DB) checkPlace() error {
+const placeHint = "set CAISSON_STATE_DIR to a folder of your own on a local disk"
+
+// CheckDisk refuses a folder, which need not exist yet, that cannot hold an
+// inventory because of where it lies, without touching anything.
+func CheckDisk(dir string) error {
 	const op = "inventory.open"
-	dir := filepath.Dir(db.path)
-	hint := "set CAISSON_STATE_DIR to a folder of your own on a local disk"
-	if !filepath.IsAbs(db.path) {
-		return task.Errorf(task.CodeStateStore, op, "the state folder %q is not an absolute path", dir).WithHint("%s", hint)
+	if !filepath.IsAbs(dir) {
+		return task.Errorf(task.CodeStateStore, op, "the state folder %q is not an absolute path", dir).WithHint(placeHint)
 	}
 	name, network, err := sys.IsNetworkFS(dir)
 	if err != nil {
-		return task.Errorf(task.CodeStateStore, op, "cannot look at the state folder: %w", err).WithHint("%s", hint)
+		return task.Errorf(task.CodeStateStore, op, "cannot look at the state folder: %w", err).WithHint(placeHint)
 	}
 	if network {
-		return task.Errorf(task.CodeStateStore, op, "the state folder %s lies on a network file system (%s), where locks between processes cannot be trusted", dir, name).WithHint("%s", hint)
+		return task.Errorf(task.CodeStateStore, op, "the state folder %s lies on a network file system (%s), where locks between processes cannot be trusted", dir, name).WithHint(placeHint)
+	}
+	return nil
+}
+
+func (db *DB) checkPlace() error {
+	const op = "inventory.open"
+	dir, hint := filepath.Dir(db.path), placeHint
+	if err := CheckDisk(dir); err != nil {
+		return err
 	}
 	if err := sys.PrivateDir(dir); err != nil {
 		h := hint

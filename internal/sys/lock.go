@@ -67,6 +67,17 @@ func TryLock(path string) (*FileLock, error) {
 	return nil, fmt.Errorf("lock %s: the file is replaced again and again", path)
 }
 
+// Deleted returns a func that reports whether the locked file was deleted since:
+// not moved, and not out of sight for a while. Safe to call also after Unlock,
+// when it reports false.
+func (l *FileLock) Deleted() func() bool {
+	f := l.f
+	return func() bool {
+		fi, err := f.Stat()
+		return err == nil && unlinked(fi)
+	}
+}
+
 // Unlock releases the lock. The file stays: removing it would let two holders
 // lock different files of the same name.
 func (l *FileLock) Unlock() error {

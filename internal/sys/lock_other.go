@@ -12,3 +12,6 @@ func openLockFile(path string) (*os.File, error) {
 }
 
 func lockFile(*os.File) error { return ErrUnsupported }
+
+// unlinked cannot be told here: an open file cannot be deleted, or it does not show.
+func unlinked(os.FileInfo) bool { return false }

@@ -20,3 +20,6 @@ func lockFile(f *os.File) error {
 	}
 	return err
 }
+
+// unlinked cannot be told here: an open file cannot be deleted, or it does not show.
+func unlinked(os.FileInfo) bool { return false }

@@ -65,6 +65,9 @@ func open(ctx context.Context, note func(string)) (*house, error) {
 		// namespace, for one, may not write below /run.
 		dirs.Runtime = filepath.Join(os.TempDir(), "caisson-"+strconv.Itoa(os.Getuid()))
 	}
+	if err := inventory.CheckDisk(dirs.State); err != nil {
+		return nil, err // before a folder is made there
+	}
 	for _, d := range []string{dirs.State, dirs.Runtime} {
 		if err := sys.PrivateDir(d); err != nil {
 			return nil, task.Errorf(task.CodeStateStore, "wire", "the folder %s cannot be used: %w", d, err).

@@ -263,7 +263,8 @@ func refusal(b frame.ReplyBody) error {
 	case frame.FailDir:
 		return task.Errorf(task.CodeNotFound, op, "the working directory cannot be entered inside: %s", msg)
 	case frame.FailLimit:
-		return task.Errorf(task.CodeLimit, op, "not started: %s", msg)
+		return task.Errorf(task.CodeLimit, op, "not started: %s", msg).
+			WithHint("the task has as many processes, descriptors or bytes of memory as it may: `caisson show` lists its limits and --pids and --memory of `open` set them; end what runs in it, or close it, which brings its work out")
 	case frame.FailBad:
 		return task.Errorf(task.CodeUsage, op, "not started: %s", msg)
 	case frame.FailNoCall:

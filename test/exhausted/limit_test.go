@@ -68,3 +68,35 @@ func TestStopped(t *testing.T) {
 		w.ok("close", x)
 	})
 }
+
+// TestTaskOutOfProcesses: a task that has used up its processes says so, can be
+// looked at and ended, and loses nothing.
+func TestTaskOutOfProcesses(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id)
+		x := w.Open(t, w.repo, "--pids", "64")
+		w.ok("exec", x, "--", "sh", "-c", job)
+		hold := `import os, time
+for i in range(1000):
+  try:
+    if os.fork() == 0: time.sleep(3600); os._exit(0)
+  except OSError: time.sleep(0.002)
+time.sleep(3600)`
+		w.ok("exec", x, "--", "sh", "-c", `python3 -c "$1" >/dev/null 2>&1 & sleep 0.5`, "sh", hold)
+		var r harness.Result
+		for end := time.Now().Add(harness.Limit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			if r = w.do("exec", x, "--", "true"); r.Exit != 0 {
+				break
+			}
+		}
+		w.refused(r, 125, "--pids", "limit")
+		if out := w.ok("diff", "--stat", x); !strings.Contains(out, "new.txt") {
+			t.Errorf("diff: %s", out)
+		}
+		w.ok("close", x)
+		if got := w.blob(x, "heads/main", "new.txt"); got != "new\n" {
+			t.Errorf("the commit: %q", got)
+		}
+	})
+}

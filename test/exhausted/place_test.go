@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/caisson-dev/caisson/test/harness"
 )
@@ -125,5 +126,44 @@ func TestRuntimeFolderFull(t *testing.T) {
 			t.Errorf("something was left to do: %s", out)
 		}
 		w.ok("run", "--", "true")
+	})
+}
+
+// TestStateDeleted deletes all of the state while a task is open and while a
+// command runs: no process outlives the record of it.
+func TestStateDeleted(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id)
+		x := w.Open(t, w.repo)
+		w.ok("exec", x, "--", "sh", "-c", job)
+		before := harness.TakePicture(t, w.repo)
+		remove := func() {
+			t.Helper()
+			for end := time.Now().Add(harness.Limit); ; time.Sleep(20 * time.Millisecond) {
+				err := os.RemoveAll(w.State)
+				if err == nil {
+					return
+				}
+				if time.Now().After(end) { // it is written to meanwhile
+					t.Fatal(err)
+				}
+			}
+		}
+		remove()
+		for end := time.Now().Add(harness.Limit); len(w.Left()) != 0; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("left: %q", w.Left())
+			}
+		}
+		for _, d := range before.Changed(harness.TakePicture(t, w.repo), harness.Results) { // its pins are gone
+			t.Error("the repository: " + d)
+		}
+		r := w.shell(`"$CAISSON" run -- sleep 1000 & until ls "$CAISSON_STATE_DIR"/tasks/*/evidence/events.jsonl && grep -q call.intent "$CAISSON_STATE_DIR"/tasks/*/evidence/events.jsonl; do sleep 0.1; done >/dev/null 2>&1
+			rm -rf "$CAISSON_STATE_DIR"; wait $!; echo "ended with $?"`)
+		if strings.Contains(r.Stdout, "ended with 0") || !strings.Contains(r.Stderr, "was deleted") {
+			t.Error(r)
+		}
+		w.ok("run", "--", "true") // and it goes on from nothing
 	})
 }
