@@ -44,7 +44,9 @@ func (p *preparation) bring(ctx context.Context) error {
 	if err := p.begin(ctx); err != nil {
 		return err
 	}
-	p.last = b.last
+	if b.last.CtimeS != 0 {
+		p.last = b.last
+	}
 	p.carryNotes(b)
 	if p.r.Ref.Strategy == task.StrategyClone && c.pack != "" {
 		for _, ext := range packParts {
@@ -213,7 +215,7 @@ func (p *preparation) carryNotes(b *bringer) {
 		p.notes = append(p.notes, withNames("not carried over, repositories inside your checkout", n, quoted(c.nested)))
 	}
 	if c.links > 0 {
-		p.notes = append(p.notes, "what is in your submodules is not carried over")
+		p.notes = append(p.notes, "what you changed in submodules is not carried over")
 	}
 	p.notes = append(p.notes, b.notes()...)
 }

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,7 +91,7 @@ func (p *preparation) save(mark time.Time) error {
 	s := state{
 		Version: 1, Task: p.ws.Task, Repo: p.r.Ref.Repo, CommonDir: p.r.Ref.CommonDir, Format: p.r.format,
 		Strategy: p.r.Ref.Strategy, Base: p.r.Ref.Base, Branch: p.r.Ref.Branch, History: p.r.Ref.History, Pinned: p.pinned, Tips: p.r.Tips, Refs: p.r.Refs,
-		Dirty: p.r.Ref.Dirty, Start: p.r.Ref.Start, StartTree: p.startTree, Trusted: p.trusted, Head: p.head, Identity: p.r.Identity, CutoffS: mark.Unix(), CutoffN: uint32(mark.Nanosecond()), //nolint:gosec // below 1e9
+		Dirty: p.r.Ref.Dirty, Start: p.r.Ref.Start, StartTree: p.startTree, Trusted: p.trusted, Filled: p.filled, Head: p.head, Identity: p.r.Identity, CutoffS: mark.Unix(), CutoffN: uint32(mark.Nanosecond()), //nolint:gosec // below 1e9
 	}
 	if p.last.CtimeS != 0 {
 		if err := p.ws.cutOff(&s, p.last); err != nil {
@@ -116,8 +115,8 @@ func (p *preparation) look(entries []indexEntry) {
 			}
 		}
 	}
-	if links > 0 {
-		p.notes = append(p.notes, fmt.Sprintf("%d submodule folders are empty: submodules are not fetched", links))
+	if links > 0 && !p.told {
+		p.notes = append(p.notes, plural(links, "submodule folder")+" "+isAre(links)+" empty: .gitmodules does not say what belongs there")
 	}
 	if lfs {
 		p.notes = append(p.notes, "Git LFS files are pointers: their content is not fetched")

@@ -181,6 +181,8 @@ type preparation struct {
 	carried   *carried
 	startTree string
 	last      tree.Info
+	filled    []string          // submodules that were given their files
+	told      bool              // the notes say what became of submodules
 	trusted   map[string]string // what of the user's own git directory host git trusts
 }
 
@@ -516,5 +518,12 @@ func (p *preparation) checkout(ctx context.Context, treeish string) error {
 			return broken("run `git fsck` there, and fetch or restore what is missing", "objects of the base %s are missing in the repository", treeish)
 		}
 	}
-	return p.fail("the base cannot be checked out", err)
+	if err != nil {
+		return p.fail("the base cannot be checked out", err)
+	}
+	index := cmd.GitDir + "/index"
+	if p.r.Ref.Strategy != task.StrategyClone {
+		index = p.ws.shadow() + "/" + baseIndex
+	}
+	return p.fill(ctx, index)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -176,6 +177,19 @@ func (sc *scanner) folder(dir string, entries []*tree.Entry) error {
 				sc.seen[e.Path] = true
 				continue
 			}
+			if slices.Contains(sc.s.Filled, e.Path) {
+				// The entry stands for a commit, whatever became of its files:
+				// they cannot be in a tree of this repository.
+				sc.seen[e.Path] = true
+				touched, err := sc.touched(e)
+				if err != nil {
+					return err
+				}
+				if touched {
+					sc.out.ignored = append(sc.out.ignored, e.Path)
+				}
+				continue
+			}
 			e.Descend = true
 		case e.Info.Kind == tree.Dir && sc.dirs[e.Path]:
 			e.Descend = true
@@ -259,20 +273,8 @@ func (sc *scanner) asBrought(e *tree.Entry) (bool, error) {
 	if e.Info.Kind != tree.Dir {
 		return true, nil
 	}
-	dir, err := sc.root.OpenDir(e.Path)
-	if err != nil {
-		return false, err
-	}
-	defer dir.Close()
-	own := true
-	err = dir.Walk(sc.asker.ctx, func(_ string, entries []*tree.Entry) error {
-		for _, e := range entries {
-			own = own && !sc.s.since(e.Info)
-			e.Descend = own && e.Info.Kind == tree.Dir
-		}
-		return nil
-	})
-	return own, err
+	touched, err := sc.touched(e)
+	return !touched, err
 }
 
 // ignoreFiles puts the ignore files that apply in dir into the staging folder.

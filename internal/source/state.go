@@ -38,6 +38,8 @@ type state struct {
 	// as changed; it is read from the file system's own clock.
 	CutoffS int64  `json:"cutoff_s"`
 	CutoffN uint32 `json:"cutoff_ns"`
+	// Filled are submodules whose folders were given their files.
+	Filled []string `json:"filled,omitempty"`
 	// Trusted is what of the checkout's git directory host git trusts, as it was
 	// at the start; for the strategy checkout alone.
 	Trusted map[string]string `json:"trusted,omitempty"`

@@ -4,6 +4,7 @@ package repos
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -219,6 +220,8 @@ func states() []kind {
 	}
 }
 
+const nestedModules = `base src; base mid; git -C mid submodule --quiet add "$PWD/src" in; git -C mid commit -qm in; base repo; git -C repo submodule --quiet add "$PWD/mid" mod; git -C repo submodule --quiet update --init --recursive; git -C repo config -f .gitmodules submodule.mod.url https://user@nowhere.invalid/mid; git -C repo config submodule.mod.url https://user@nowhere.invalid/mid; git -C repo config submodule.recurse true; git -C repo commit -qam mod`
+
 const manyRefs = `base repo; cd repo; h=$(git rev-parse HEAD); seq 1000 | awk '{print "commit refs/heads/other/"$1"\ncommitter T <t@x> "$1" +0000\ndata 2\nx\n\nfrom refs/heads/main^0\n"}' | git fast-import --quiet; seq 20000 | sed "s|.*|create refs/heads/many/&/b $h|" | git update-ref --stdin; git pack-refs --all`
 
 // sparseHome: what lies outside of the sparse checkout is in the way of apply by name.
@@ -234,12 +237,44 @@ func sparseHome(p *place, id string) {
 // submodules are repositories with others in them.
 func submodules() []kind {
 	super := `base src; base repo; git -C repo submodule --quiet add "$PWD/src" mod; git -C repo commit -qm mod;`
-	note := []string{"submodule"}
+	filled, empty := []string{"have their files, without git"}, []string{"submodule", "empty"}
+	// has checks a file of the submodule, and that git inside takes no offence.
+	has := func(files ...string) func(*place, string) {
+		return func(p *place, id string) {
+			p.in(id, "test -f "+strings.Join(files, " && test -f ")+"; git submodule status >/dev/null; git diff --quiet HEAD")
+		}
+	}
+	none := func(p *place, id string) {
+		if out := p.in(id, "ls -A mod"); out != "" {
+			p.t.Errorf("the submodule's folder is not empty: %q", out)
+		}
+	}
 	return []kind{
-		{name: "submodule", does: "works; the folder of the submodule is empty inside, and a note says so", make: super, notes: note},
-		{name: "submodule that is not initialised", does: "as above", make: super + `git clone -q repo new; rm -rf repo; mv new repo`, notes: note},
-		{name: "submodule whose repository is in its folder", does: "as above", make: `base src; base repo; git clone -q src repo/mod; git -C repo add mod; git -C repo commit -qm mod`, notes: note},
-		{name: "submodules in submodules, their hosts out of reach", does: "as above; nothing is asked of the network", make: `base src; base mid; git -C mid submodule --quiet add "$PWD/src" in; git -C mid commit -qm in; base repo; git -C repo submodule --quiet add "$PWD/mid" mod; git -C repo submodule --quiet update --init --recursive; git -C repo config -f .gitmodules submodule.mod.url https://user@nowhere.invalid/mid; git -C repo config submodule.mod.url https://user@nowhere.invalid/mid; git -C repo config submodule.recurse true; git -C repo commit -qam mod`, notes: note},
+		{name: "submodule", does: "works; the task has the files of the commit that is recorded, taken from your repository, without git in them. A change of them is in no result: `close` keeps the folder (status 7)", make: super, notes: filled, more: has("mod/b.txt", "mod/d/c.txt")},
+		{name: "submodule in which the task changes a file", does: "as above", make: super, notes: filled, skip: "edit dirty worktree",
+			more: func(p *place, id string) {
+				p.in(id, edit+"; echo task >>mod/a.txt; git status --porcelain")
+				if got := p.changes(id); !slices.Equal(got, wanted) {
+					p.t.Errorf("the change set is %q", got)
+				}
+			},
+			after: func(p *place, id string) {
+				if got := read(p.t, p.State+"/tasks/"+id+"/kept/files/mod/a.txt"); got != "a\ntask\n" {
+					p.t.Errorf("kept: %q", got)
+				}
+				p.OK(p.t, p.Dir, "close", "--discard", id)
+			}},
+		{name: "submodule whose checkout is at another commit", does: "works; the task has the files of the commit that is recorded", make: super + `(cd repo/mod; echo other >>a.txt; git commit -qam other); git -C repo submodule --quiet update`, notes: filled,
+			more: func(p *place, id string) { p.in(id, `test "$(cat mod/a.txt)" = a`) }},
+		{name: "submodule that was never initialised", does: "works; the folder is empty, and a note says how to fetch it", make: super + `git clone -q repo new; rm -rf repo; mv new repo`, notes: append(empty, "git submodule update --init"), more: none},
+		{name: "submodule that was deinitialised", does: "works; the files are there, from what `.git/modules` still has", make: super + `git -C repo submodule --quiet deinit mod`, notes: filled, more: has("mod/b.txt")},
+		{name: "submodule whose repository is in its folder", does: "works; the files are there", make: `base src; base repo; git clone -q src repo/mod; cd repo; git config -f .gitmodules submodule.mod.path mod; git config -f .gitmodules submodule.mod.url ../src; git add .; git commit -qm mod`, notes: filled, more: has("mod/b.txt")},
+		{name: "repository in the repository that `.gitmodules` does not know", does: "works; the folder is empty, and a note says so", make: `base src; base repo; git clone -q src repo/mod; git -C repo add mod; git -C repo commit -qm mod`, notes: empty, more: none},
+		{name: "submodules in submodules, their hosts out of reach", does: "works; all files are there; nothing is asked of the network", make: nestedModules, notes: filled, more: has("mod/b.txt", "mod/in/b.txt")},
+		{name: "submodules of a linked worktree", does: "works; the files are there", make: `base src; base main; git -C main submodule --quiet add "$PWD/src" mod; git -C main commit -qm mod; git -C main worktree add -q -b linked ../repo; git -C repo submodule --quiet update --init; git -C main submodule --quiet deinit mod; rm -rf main/.git/modules`, notes: filled, more: has("mod/b.txt")},
+		{name: "submodule, the repository of which borrows objects", does: "works; the folder is empty, since what it borrows from could be anything", make: super + `(cd repo/.git/modules/mod; git repack -q -a -d; echo "$PWD/../../../../src/.git/objects" >objects/info/alternates)`, notes: empty, more: none},
+		{name: "submodule, the repository of which is a link", does: "works; the folder is empty, since the link could lead anywhere", make: super + `mv repo/.git/modules/mod away.git; ln -s ../../../away.git repo/.git/modules/mod; git config -f away.git/config core.worktree ../repo/mod`, notes: empty, more: none, skip: "dirty home worktree"},
+		{name: "submodule with a name that leads out", does: "works; the folder is empty", make: super + `cd repo; sed -i 's|"mod"|"../../../src/.git"|' .gitmodules; git add .gitmodules; git commit -qm out; rm -rf .git/modules mod/.git; mkdir -p mod`, notes: empty, more: none, skip: "edit dirty home worktree"},
 		{name: "a task adds a submodule", does: "works; `close` keeps the task's files, since the submodule's commits are in no other place (status 7); `close --discard` removes them", make: `base repo`, skip: "edit dirty worktree",
 			more: func(p *place, id string) {
 				p.in(id, "git clone -q . /tmp/other; git -c protocol.file.allow=always submodule --quiet add /tmp/other mod; git commit -qm mod; cd mod; echo x >x; git add x; git commit -qm deep")
