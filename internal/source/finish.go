@@ -115,7 +115,7 @@ func (p *preparation) look(entries []indexEntry) {
 			}
 		}
 	}
-	if links > 0 && !p.told {
+	if links > 0 && !p.told && p.ws.Files == "" {
 		p.notes = append(p.notes, plural(links, "submodule folder")+" "+isAre(links)+" empty: .gitmodules does not say what belongs there")
 	}
 	if lfs {

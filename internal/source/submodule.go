@@ -178,8 +178,13 @@ func (p *preparation) fillOne(ctx context.Context, s submodule, index string) (a
 		if err != nil || len(missing) > 0 {
 			continue
 		}
+		_ = os.Remove(index) // of the one before
 		if _, err := run("read-tree", "--reset", "-u", s.oid); err != nil {
-			return at, false, p.fail("the submodule "+quote(s.path)+" cannot be checked out", err)
+			if git.Status(err) > 0 {
+				return at, false, broken("check it with `git submodule status` there; without "+quote(filepath.Dir(objects))+" the folder stays empty",
+					"the submodule %s cannot be checked out: %v", quote(s.path), err)
+			}
+			return at, false, err
 		}
 		return at, true, nil
 	}

@@ -55,27 +55,27 @@ func TestKinds(t *testing.T) {
 			case k.as == "root" && os.Getuid() != 0:
 				t.Skip("giving a folder to another user needs root")
 			case k.as == "root":
-				examine(t, harness.NewIdentity(t, "root", 0), k)
+				examine(t, harness.NewIdentity(t, "root", 0), i, k)
 				return
 			case k.as == "user":
-				examine(t, harness.NewIdentity(t, "user", harness.UserOf()), k)
+				examine(t, harness.NewIdentity(t, "user", harness.UserOf()), i, k)
 				return
 			case long:
-				harness.Each(t, func(t *testing.T, id *harness.Identity) { examine(t, id, k) })
+				harness.Each(t, func(t *testing.T, id *harness.Identity) { examine(t, id, i, k) })
 				return
 			}
 			if os.Getuid() == 0 && i%2 == 0 {
-				examine(t, harness.NewIdentity(t, "root", 0), k)
+				examine(t, harness.NewIdentity(t, "root", 0), i, k)
 				return
 			}
-			examine(t, harness.NewIdentity(t, "user", harness.UserOf()), k)
+			examine(t, harness.NewIdentity(t, "user", harness.UserOf()), i, k)
 		})
 	}
 }
 
 func (k kind) skips(way string) bool { return strings.Contains(k.skip, way) }
 
-func examine(t *testing.T, id *harness.Identity, k kind) {
+func examine(t *testing.T, id *harness.Identity, i int, k kind) {
 	dir := k.dir
 	if dir == "" {
 		dir = "repo"
@@ -105,10 +105,13 @@ func examine(t *testing.T, id *harness.Identity, k kind) {
 		return
 	}
 	o := p.clone(k)
-	if k.other["--dirty"] == nil && !k.skips("dirty") {
+	// Both in a long run; else they are shared out, like the identities.
+	dirty := k.other["--dirty"] == nil && !k.skips("dirty")
+	worktree := k.other["--source worktree"] == nil && !k.skips("worktree")
+	if dirty && (long || !worktree || i/2%2 == 0) {
 		p.dirty()
 	}
-	if k.other["--source worktree"] == nil && !k.skips("worktree") {
+	if worktree && (long || !dirty || i/2%2 == 1) {
 		p.worktree()
 	}
 	if !k.skips("edit") && !k.skips("home") {

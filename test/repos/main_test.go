@@ -50,7 +50,7 @@ func newPlace(t *testing.T, id *harness.Identity, dir, top string) *place {
 // base is at the head of every script that makes a repository: `base DIR`
 // makes one of two commits.
 const base = `umask 022
-export GIT_ADVICE=0 MARKS="$1"
+export GIT_ADVICE=0 MARKS="$1" LONG="$2"
 base() {
 	git init -q "$@"
 	for d; do :; done
@@ -64,7 +64,7 @@ func (p *place) shell(dir, script string) harness.Result {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Limit)
 	defer cancel()
-	return harness.Run(p.t, p.Command(ctx, dir, "/bin/sh", "-ec", base+script, "sh", p.marks))
+	return harness.Run(p.t, p.Command(ctx, dir, "/bin/sh", "-ec", base+script, "sh", p.marks, os.Getenv("CAISSON_TEST_LONG")))
 }
 
 // sh is shell that must succeed.
