@@ -100,6 +100,11 @@ func places() []kind {
 	}
 }
 
+func relativePaths(p *place) bool {
+	r := p.shell(p.work, "git worktree add -h 2>&1 || :")
+	return strings.Contains(r.Stdout, "relative-paths")
+}
+
 // worktrees are linked worktrees.
 func worktrees() []kind {
 	linked := `base main; git -C main worktree add -q -b linked ../repo;`
@@ -109,8 +114,21 @@ func worktrees() []kind {
 		{name: "linked worktree, locked", does: "works", make: linked + `git -C main worktree lock --reason why ../repo`},
 		{name: "linked worktree, detached", does: "works", make: `base main; git -C main worktree add -q --detach ../repo`},
 		{name: "linked worktree with relative pointers", does: "works", make: linked + `echo "gitdir: ../main/.git/worktrees/repo" >repo/.git; echo ../../../../repo/.git >main/.git/worktrees/repo/gitdir`},
-		{name: "linked worktree with `extensions.relativeWorktrees`", does: "works with git 2.48 or newer; refused with an older one", make: linked + `echo "gitdir: ../main/.git/worktrees/repo" >repo/.git; echo ../../../../repo/.git >main/.git/worktrees/repo/gitdir; git -C main config core.repositoryformatversion 1; git -C main config extensions.relativeWorktrees true`,
-			refuse: []string{"relativeworktrees", "2.48"}},
+		{name: "linked worktree with `extensions.relativeWorktrees`", does: "works with git 2.48 or newer", make: `base main; git -C main worktree add -q --relative-paths -b linked ../repo`,
+			unfit: func(p *place) string {
+				if !relativePaths(p) {
+					return "this git makes no relative worktrees"
+				}
+				return ""
+			}},
+		{name: "the same, and git is older", does: "refused: install git 2.48", make: linked + `git -C main config core.repositoryformatversion 1; git -C main config extensions.relativeWorktrees true`,
+			refuse: []string{"relativeworktrees", "2.48"},
+			unfit: func(p *place) string {
+				if relativePaths(p) {
+					return "this git knows relative worktrees"
+				}
+				return ""
+			}},
 		{name: "linked worktree whose main checkout was moved", does: "refused: `git worktree repair`", make: linked + `mv main moved`,
 			refuse: []string{"which is gone", "git worktree repair"}},
 		{name: "linked worktree whose main checkout was removed but for `.git`", does: "works", make: linked + `rm -rf main/[a-z]*`},
