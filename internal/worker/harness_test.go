@@ -33,6 +33,9 @@ import (
 // Only the stage is smaller than the backend's: no mounts but a fresh /proc,
 // no seccomp, no Landlock. What holds here holds without those layers.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == inside.RoleRelay {
+		os.Exit(inside.Main(os.Args, testHooks()))
+	}
 	if len(os.Args) == 2 {
 		switch os.Args[1] {
 		case roleBomb:
@@ -40,7 +43,7 @@ func TestMain(m *testing.M) {
 		case roleAttack:
 			attack()
 			os.Exit(0)
-		case inside.RoleInit, inside.RoleSpace, inside.RoleCall, inside.RoleProbe:
+		case inside.RoleInit, inside.RoleSpace, inside.RoleTools, inside.RoleCall, inside.RoleProbe:
 			os.Exit(inside.Main(os.Args, testHooks()))
 		}
 	}
@@ -57,34 +60,36 @@ func freshProc() error {
 	return unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
-// dropAll takes every capability from every thread. A program linked with cgo
-// (the race detector needs it) cannot; the tests then run with the
-// capabilities of the test's own user namespace.
+// dropAll takes every capability from the calling thread.
 func dropAll() error {
-	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_GETPID, 0, 0, 0); e == unix.ENOTSUP {
-		return nil
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
 	}
-	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); e != 0 {
-		return e
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return err
 	}
-	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); e != 0 {
-		return e
-	}
-	return capZero()
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capset(&head, &data[0])
 }
 
 func testHooks() inside.Hooks {
 	return inside.Hooks{
-		Build: func(int) (*syscall.SysProcAttr, []byte, error) {
+		Build: func(int) (inside.Built, error) {
 			id := []syscall.SysProcIDMap{{ContainerID: 1000, HostID: 1000, Size: 1}}
-			return &syscall.SysProcAttr{
-				Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
-				UidMappings: id, GidMappings: id, Setsid: true,
-				AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
-			}, []byte(`{"from":"test"}`), freshProc()
+			return inside.Built{
+				Attr: &syscall.SysProcAttr{
+					Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
+					UidMappings: id, GidMappings: id, Setsid: true,
+					AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
+				},
+				Tell: func(fd int) error { _, err := unix.Write(fd, []byte("pr")); return err },
+				File: -1,
+			}, freshProc()
 		},
-		SealWorker: dropAll,
-		Report: func(fd, _ int, err error) error {
+		DropWorker: dropAll,
+		SealWorker: func(int) error { return nil },
+		Report: func(fd, _, _ int, err error) error {
 			msg := "k"
 			if err != nil {
 				msg = err.Error()
@@ -92,17 +97,30 @@ func testHooks() inside.Hooks {
 			_, werr := unix.Write(fd, []byte(msg))
 			return werr
 		},
-		SealSpace: func(plan []byte) (inside.Space, error) {
-			if string(plan) != `{"from":"test"}` {
-				return inside.Space{}, unix.EPROTO
+		DropSpace: func(fd int) error {
+			if !told(fd, 'p') {
+				return unix.EPROTO
 			}
 			if err := freshProc(); err != nil {
-				return inside.Space{}, err
+				return err
 			}
-			return inside.Space{Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "PLAN=yes", "BOTH=plan"}, Dir: "/tmp"}, dropAll()
+			return dropAll()
+		},
+		SealSpace: func(fd int) (inside.Space, error) {
+			if !told(fd, 'r') {
+				return inside.Space{}, unix.EPROTO
+			}
+			return inside.Space{Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "PLAN=yes", "BOTH=plan"}, Dir: "/tmp"}, nil
 		},
 		Probe: func(spec []byte) ([]byte, error) { return append([]byte("probed "), spec...), nil },
 	}
+}
+
+// told reads one byte of what Tell sent.
+func told(fd int, want byte) bool {
+	var b [1]byte
+	n, err := unix.Read(fd, b[:])
+	return err == nil && n == 1 && b[0] == want
 }
 
 // program is the mode of the worker's file. Nobody may read it, not even its

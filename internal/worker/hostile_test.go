@@ -181,7 +181,7 @@ func insider(t *testing.T, b *box, pattern string) int {
 func TestToolCannotEndTheSpace(t *testing.T) {
 	b := start(t)
 	_, out, _ := b.sh("tr '\\0' ' ' </proc/1/cmdline; grep -al init /proc/[0-9]*/cmdline | wc -l")
-	if !strings.HasPrefix(out, "caisson-worker space") {
+	if !strings.HasPrefix(out, "caisson-worker tools") {
 		t.Errorf("pid 1 is %q", out)
 	}
 	for sig := 1; sig <= 64; sig++ {

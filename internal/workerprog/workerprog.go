@@ -3,7 +3,6 @@
 package workerprog
 
 import (
-	"encoding/json"
 	"syscall"
 
 	"github.com/caisson-dev/caisson/internal/backend/linux/stage"
@@ -16,47 +15,51 @@ import (
 // status.
 func Main(args []string) int { return inside.Main(args, hooks()) }
 
-// hooks hands the stage to the worker's roles. W's hooks share the plan.
+// hooks hands the stage to the worker's roles.
 func hooks() inside.Hooks {
-	var plan *stage.Plan
-	devpts := -1
 	return inside.Hooks{
-		Build: func(fd int) (*syscall.SysProcAttr, []byte, error) {
+		Build: func(fd int) (inside.Built, error) {
 			p, fds, err := stage.Receive(fd)
 			if err != nil {
-				return nil, nil, err
+				return inside.Built{}, err
 			}
-			if devpts, err = stage.BuildRoot(p, fds); err != nil {
-				return nil, nil, err
-			}
-			plan = p
-			rest := *p
-			rest.Steps = nil // done; I has its own
-			b, err := json.Marshal(&rest)
-			return stage.SpaceAttr(p), b, err
+			devpts, err := stage.BuildRoot(p, fds)
+			return inside.Built{Attr: stage.SpaceAttr(p), File: devpts, Tell: func(fd int) error { return stage.SendSpace(fd, p) }}, err
 		},
-		SealWorker: func() error { return stage.SealWorker(plan) },
-		Report: func(fd, space int, err error) error {
+		DropWorker: stage.DropWorker,
+		SealWorker: func(fd int) error {
+			r, err := stage.ReceiveRest(fd)
+			if err != nil {
+				return err
+			}
+			return stage.SealWorker(r.Filter)
+		},
+		DropSpace: func(fd int) error {
+			p, fds, err := stage.Receive(fd)
+			if err != nil {
+				return err
+			}
+			for _, f := range fds {
+				_ = syscall.Close(f) // none is sent
+			}
+			return stage.DropSpace(p)
+		},
+		SealSpace: func(fd int) (inside.Space, error) {
+			r, err := stage.ReceiveRest(fd)
+			if err != nil {
+				return inside.Space{}, err
+			}
+			s := inside.Space{Env: r.Env, Dir: r.Workdir}
+			for _, l := range r.Rlimits {
+				s.Rlimits = append(s.Rlimits, frame.Rlimit{Resource: l.Resource, Soft: l.Soft, Hard: l.Hard})
+			}
+			return s, stage.VerifySpace(r.Userns)
+		},
+		Report: func(fd, space, file int, err error) error {
 			if err != nil {
 				return stage.SendReport(fd, stage.ReportOf(err), nil)
 			}
-			serr := stage.SendReport(fd, stage.Report{OK: true, SpacePID: space}, []int{devpts})
-			_ = syscall.Close(devpts)
-			return serr
-		},
-		SealSpace: func(b []byte) (inside.Space, error) {
-			var p stage.Plan
-			if err := json.Unmarshal(b, &p); err != nil {
-				return inside.Space{}, err
-			}
-			if err := stage.SealSpace(&p); err != nil {
-				return inside.Space{}, err
-			}
-			s := inside.Space{Env: p.Env, Dir: p.Workdir}
-			for _, r := range p.Rlimits {
-				s.Rlimits = append(s.Rlimits, frame.Rlimit{Resource: r.Resource, Soft: r.Soft, Hard: r.Hard})
-			}
-			return s, nil
+			return stage.SendReport(fd, stage.Report{OK: true, SpacePID: space}, []int{file})
 		},
 		Probe: probe.Inside,
 	}

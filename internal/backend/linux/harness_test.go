@@ -65,7 +65,7 @@ type box struct {
 }
 
 // newSpec makes the folders of a task.
-func newSpec(t *testing.T) backend.Spec {
+func newSpec(t testing.TB) backend.Spec {
 	t.Helper()
 	dir := publicTemp(t)
 	mk := func(name string) string {
@@ -86,7 +86,7 @@ func newSpec(t *testing.T) backend.Spec {
 }
 
 // publicTemp returns a temporary folder whose real path everybody may enter.
-func publicTemp(t *testing.T) string {
+func publicTemp(t testing.TB) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -91,11 +91,9 @@ func (s *space) startGuardian() (*guardian, error) {
 		// reaped after it was entered.
 		s.guardMu.Lock()
 		var pid int
-		s.onForker(func() {
-			pid, err = syscall.ForkExec(self, []string{"caisson-worker", RoleCall}, &syscall.ProcAttr{
-				Files: []uintptr{0, 1, 2, uintptr(pair[1])},
-				Sys:   &syscall.SysProcAttr{Setsid: true},
-			})
+		pid, err = syscall.ForkExec(self, []string{"caisson-worker", RoleCall}, &syscall.ProcAttr{
+			Files: []uintptr{0, 1, 2, uintptr(pair[1])},
+			Sys:   &syscall.SysProcAttr{Setsid: true},
 		})
 		if err == nil {
 			g.pid = int32(pid)

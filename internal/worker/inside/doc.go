@@ -13,10 +13,15 @@ import (
 	"github.com/caisson-dev/caisson/internal/worker/frame"
 )
 
-// Roles, the first argument of the worker program.
+// Roles, the first argument of the worker program. W and I each begin as a
+// builder, which sheds on one thread what the rest must not have, and then exec
+// themselves: a program inherits that on every thread it ever makes, which no
+// running one can be made to have as surely or as fast.
 const (
-	RoleInit  = "init"
-	RoleSpace = "space"
+	RoleInit  = "init"  // W, the builder
+	RoleRelay = "relay" // W from then on; a second argument is I's pid
+	RoleSpace = "space" // I, the builder
+	RoleTools = "tools" // I from then on
 	RoleCall  = "call"
 	RoleProbe = "probe"
 )
@@ -36,21 +41,41 @@ const (
 // ChannelFD is the channel's descriptor in W and I and the control socket in C.
 const ChannelFD = 3
 
-// Hooks are the parts that another room provides. Each runs once.
+// Descriptors that W's builder leaves to what it becomes.
+const (
+	spaceFD  = 4 // W's end of I's channel
+	reportFD = 5 // what Report hands to the host
+)
+
+// Hooks are the parts that another room provides. Each runs once. Build and
+// DropWorker run on one thread of W's builder, DropSpace on one of I's; what is
+// shed there is inherited through the exec that follows.
 type Hooks struct {
-	// Build receives the plan on fd and builds the root (in W). It returns how
-	// the tool space is to be cloned and the plan for SealSpace.
-	Build func(fd int) (attr *syscall.SysProcAttr, plan []byte, err error)
-	// SealSpace finishes the tool space and drops everything (in I). It runs on
-	// the one thread that starts every guardian afterwards.
-	SealSpace func(plan []byte) (Space, error)
-	// SealWorker drops what W does not need any more (in W).
-	SealWorker func() error
+	// Build receives the plan on fd and builds the root. The tool space is cloned
+	// with Attr.
+	Build func(fd int) (Built, error)
+	// DropWorker drops what W does not need any more.
+	DropWorker func() error
+	// SealWorker receives the rest of the plan on fd, forbids W to start a
+	// program, and verifies every thread.
+	SealWorker func(fd int) error
+	// DropSpace receives what Tell sent on fd, finishes the tool space and drops
+	// everything.
+	DropSpace func(fd int) error
+	// SealSpace receives the rest of it and verifies every thread.
+	SealSpace func(fd int) (Space, error)
 	// Report ends the set-up dialogue on fd; a nil err says: ready. space is I's
-	// pid as W counts.
-	Report func(fd, space int, err error) error
+	// pid as W counts, file the descriptor that Build returned.
+	Report func(fd, space, file int, err error) error
 	// Probe measures from where tools are; spec and report are opaque.
 	Probe func(spec []byte) (report []byte, err error)
+}
+
+// Built is what W's builder has after Build.
+type Built struct {
+	Attr *syscall.SysProcAttr // how the tool space is to be cloned
+	Tell func(fd int) error   // sends I, on its channel, what DropSpace and SealSpace receive
+	File int                  // for Report; negative: none. Build's caller owns it
 }
 
 // Space is what I must know of the plan.

@@ -1,8 +1,11 @@
 package inside
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
+	"runtime"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -14,18 +17,112 @@ import (
 // the only way to start it again.
 const self = "/proc/self/exe"
 
-// runInit is W. It ends, and the kernel ends everything below it, when the
-// host closes the channel, sends a bad frame, or the tool space is gone.
+// runInit is W's builder: it makes the boundary and the tool space in it, drops
+// on its one thread what W must not keep, and becomes the relay.
 func runInit(h Hooks) int {
 	if !onlyChannel() {
 		return ExitInherit
 	}
 	syscall.Clearenv()
-	small(1)
+	runtime.LockOSThread()
 	unignore()
-	space, pid, err := setUp(h)
-	if rerr := h.Report(ChannelFD, pid, err); err != nil || rerr != nil {
+	err := build(h)
+	_ = h.Report(ChannelFD, 0, -1, err)
+	return ExitSetup
+}
+
+// build does not return unless it fails.
+func build(h Hooks) error {
+	b, err := h.Build(ChannelFD)
+	if err != nil {
+		return err
+	}
+	// Only a dumpable process may write its child's id maps without privilege.
+	// An unreadable program file made this one non-dumpable, and makes what it
+	// becomes so from its first instruction.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	sock, pid, err := startSpace(b)
+	if err != nil {
+		return err
+	}
+	// The maps of I are written: from here W needs nothing of what it drops, and
+	// both seal themselves at the same time.
+	if err := h.DropWorker(); err != nil {
+		return err
+	}
+	if err := leave(sock, b.File); err != nil {
+		return err
+	}
+	return become(RoleRelay, strconv.Itoa(pid))
+}
+
+// leave puts the descriptors that the relay needs in their places, open across
+// exec; everything else closes there.
+func leave(sock, file int) error {
+	// By way of numbers above the places, so that none is overwritten.
+	for _, f := range []*int{&sock, &file} {
+		if *f < 0 {
+			continue
+		}
+		high, err := unix.FcntlInt(uintptr(*f), unix.F_DUPFD_CLOEXEC, reportFD+1)
+		if err != nil {
+			return err
+		}
+		*f = high
+	}
+	if err := unix.Dup3(sock, spaceFD, 0); err != nil {
+		return err
+	}
+	last := spaceFD
+	if file >= 0 {
+		if err := unix.Dup3(file, reportFD, 0); err != nil {
+			return err
+		}
+		last = reportFD
+	}
+	return unix.CloseRange(uint(last+1), ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+}
+
+// startSpace clones I and sends it the plan. It returns W's end of its channel.
+func startSpace(b Built) (sock, pid int, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, 0, err
+	}
+	pid, err = syscall.ForkExec(self, []string{"caisson-worker", RoleSpace}, &syscall.ProcAttr{
+		Files: []uintptr{0, 1, 2, uintptr(pair[1])},
+		Sys:   b.Attr,
+	})
+	_ = unix.Close(pair[1])
+	if err != nil {
+		return -1, 0, errors.New("start of the tool space: " + err.Error())
+	}
+	if err := b.Tell(pair[0]); err != nil {
+		return -1, 0, errors.New("plan to the tool space: " + err.Error())
+	}
+	return pair[0], pid, nil
+}
+
+// runRelay is W. It ends, and the kernel ends everything below it, when the
+// host closes the channel, sends a bad frame, or the tool space is gone.
+func runRelay(h Hooks, arg string) int {
+	pid, err := strconv.Atoi(arg)
+	if err != nil || !isOpen(ChannelFD) || !isOpen(spaceFD) || unix.CloseRange(reportFD+1, ^uint(0), 0) != nil {
+		return ExitInherit
+	}
+	file := reportFD
+	if !isOpen(file) {
+		file = -1
+	}
+	small(1)
+	space, err := setUp(h, pid)
+	if rerr := h.Report(ChannelFD, pid, file, err); err != nil || rerr != nil {
 		return ExitSetup
+	}
+	if file >= 0 {
+		_ = unix.Close(file)
 	}
 	setSignals(false)
 	sock, err := frame.NewSocket(ChannelFD, 0)
@@ -39,87 +136,79 @@ func runInit(h Hooks) int {
 	return relay(host, space, pid)
 }
 
-// setUp builds the boundary and starts the tool space in it.
-func setUp(h Hooks) (*frame.Conn, int, error) {
-	attr, plan, err := h.Build(ChannelFD)
-	if err != nil {
-		return nil, 0, err
+// setUp seals W and waits until I is.
+func setUp(h Hooks, pid int) (*frame.Conn, error) {
+	if err := h.SealWorker(ChannelFD); err != nil {
+		return nil, err
 	}
-	// Only a dumpable process may write its child's id maps without privilege.
-	// An unreadable program file made this one non-dumpable.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
-		return nil, 0, err
-	}
-	space, pid, ready, err := startSpace(attr, plan)
-	if err != nil {
-		return nil, 0, err
-	}
-	// The maps of I are written: from here W needs nothing of what it drops, and
-	// both seal themselves at the same time.
-	if err := h.SealWorker(); err != nil {
-		return nil, 0, err
-	}
-	// After sealing: whatever a seal does, it does once for every thread.
 	prewarm(3)
-	if err := ready(); err != nil {
-		return nil, 0, err
+	if err := sealed(); err != nil {
+		return nil, err
+	}
+	sock, err := frame.NewSocket(spaceFD, pid)
+	if err != nil {
+		return nil, err
+	}
+	space, err := frame.Dial(sock)
+	if err != nil {
+		return nil, errors.New("hello to the tool space: " + err.Error())
 	}
 	if err := notDumpable(); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if d, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || d != 0 {
-		return nil, 0, errors.New("worker stayed dumpable")
+		return nil, errors.New("worker stayed dumpable")
 	}
-	return space, pid, nil
+	return space, nil
 }
 
-// startSpace clones I and sends it the plan; ready waits until it is sealed.
-func startSpace(attr *syscall.SysProcAttr, plan []byte) (c *frame.Conn, pid int, ready func() error, err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+// I says once, before the first frame, that it is sealed or why it is not: a
+// length and as many bytes of text; none means sealed.
+const maxWord = 16 << 10
+
+// say sends that word.
+func say(err error) bool {
+	text := ""
 	if err != nil {
-		return nil, 0, nil, err
+		if text = err.Error(); text == "" {
+			text = "unknown"
+		}
+		text = text[:min(len(text), maxWord)]
 	}
-	pid, err = syscall.ForkExec(self, []string{"caisson-worker", RoleSpace}, &syscall.ProcAttr{
-		Files: []uintptr{0, 1, 2, uintptr(pair[1])},
-		Sys:   attr,
-	})
-	_ = unix.Close(pair[1])
-	if err != nil {
-		return nil, 0, nil, errors.New("start of the tool space: " + err.Error())
+	b := append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
+	for len(b) > 0 {
+		n, err := unix.SendmsgN(ChannelFD, b, nil, nil, unix.MSG_NOSIGNAL)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return false
+		}
+		b = b[n:]
 	}
-	sock, err := frame.NewSocket(pair[0], pid)
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	if c, err = frame.Dial(sock); err != nil {
-		return nil, 0, nil, errors.New("hello to the tool space: " + err.Error())
-	}
-	req := frame.Encode(frame.RequestBody{Op: frame.OpSpace, Plan: plan})
-	if err := c.Write(frame.Frame{Kind: frame.Request, Op: spaceOp, Body: req}); err != nil {
-		return nil, 0, nil, errors.New("plan to the tool space: " + err.Error())
-	}
-	return c, pid, func() error { return sealed(c) }, nil
+	return true
 }
 
-// sealed waits for I's word that it is sealed.
-func sealed(c *frame.Conn) error {
-	f, err := c.Read()
-	if err != nil {
-		return errors.New("the tool space ended before it was sealed: " + err.Error())
+// sealed waits for it.
+func sealed() error {
+	var size [4]byte
+	if err := readFull(spaceFD, size[:]); err != nil {
+		return errors.New("the tool space ended before it was sealed")
 	}
-	var r frame.ReplyBody
-	if err := frame.Decode(f.Body, &r); err != nil || f.Op != spaceOp || f.Kind != frame.Reply || len(f.FDs) != 0 {
-		f.CloseFDs()
-		return frame.ErrHello
+	n := binary.LittleEndian.Uint32(size[:])
+	if n == 0 {
+		return nil
 	}
-	if !r.OK {
-		return errors.New("the tool space could not be sealed: " + r.Msg)
+	text := make([]byte, min(n, maxWord))
+	if err := readFull(spaceFD, text); err != nil {
+		return errors.New("the tool space ended before it was sealed")
 	}
-	return nil
+	return errors.New("the tool space could not be sealed: " + string(text))
 }
 
-// spaceOp is the operation id of the plan; the host's ids start above it.
-const spaceOp = 1
+// firstOp is the last operation id that the host never uses; its ids start
+// above it.
+const firstOp = 1
 
 // relay passes frames on. W understands only their direction: bodies go
 // through unread, so that their digests stay what the host computed, and are

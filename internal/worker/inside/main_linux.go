@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"errors"
 	"io"
 	"os"
 	"runtime"
@@ -13,6 +14,9 @@ import (
 
 // Main runs the role that argv names and returns the exit status.
 func Main(argv []string, h Hooks) int {
+	if len(argv) == 3 && argv[1] == RoleRelay {
+		return runRelay(h, argv[2])
+	}
 	if len(argv) != 2 {
 		complain("this program is started by caisson inside a boundary")
 		return ExitUsage
@@ -22,6 +26,8 @@ func Main(argv []string, h Hooks) int {
 		return runInit(h)
 	case RoleSpace:
 		return runSpace(h)
+	case RoleTools:
+		return runTools(h)
 	case RoleCall:
 		return runCall()
 	case RoleProbe:
@@ -55,10 +61,19 @@ func onlyChannel() bool {
 			return false
 		}
 	}
-	if _, err := unix.FcntlInt(ChannelFD, unix.F_GETFD, 0); err != nil {
-		return false
-	}
-	return unix.CloseRange(1024, ^uint(0), 0) == nil
+	return isOpen(ChannelFD) && unix.CloseRange(1024, ^uint(0), 0) == nil
+}
+
+// isOpen asks in a way that holds for every kind of descriptor.
+func isOpen(fd int) bool {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err == nil
+}
+
+// become execs this program again in another role. It must run on a thread that
+// its goroutine is locked to: the kernel carries on with that thread alone.
+func become(argv ...string) error {
+	return errors.New("start the worker again: " + syscall.Exec(self, append([]string{"caisson-worker"}, argv...), nil).Error())
 }
 
 // prewarm makes the runtime create threads now. Later, when tools have used

@@ -33,47 +33,47 @@ type space struct {
 	alone chan struct{} // the reaper found no child at all
 
 	rest func() // something was done; memory may be returned once it is quiet
-
-	forks chan func() // see forker
 }
 
-// forker runs what it is given on one thread for ever: the sealing and the
-// start of every guardian. A Landlock domain belongs to a thread and is
-// inherited: were guardians started by several threads that each restricted
-// themselves, one call could neither signal a process of another nor reach its
-// abstract sockets, and this process none of its guardians.
-func (s *space) forker() {
-	runtime.LockOSThread()
-	for f := range s.forks {
-		f()
-	}
-}
-
-func (s *space) onForker(f func()) {
-	done := make(chan struct{})
-	s.forks <- func() { f(); close(done) }
-	<-done
-}
-
+// runSpace is I's builder: it makes the tool space's own mounts, takes from its
+// one thread everything a tool must not have, and becomes I. A Landlock domain
+// belongs to a thread: were several to restrict themselves, one call could
+// neither signal a process of another nor reach its abstract sockets. What is
+// inherited through exec is one domain for all.
 func runSpace(h Hooks) int {
 	if !onlyChannel() {
 		return ExitInherit
 	}
 	syscall.Clearenv()
-	small(2)
+	runtime.LockOSThread()
 	unignore()
-	sock, err := frame.NewSocket(ChannelFD, 0)
-	if err != nil {
-		return ExitChannel
+	err := h.DropSpace(ChannelFD)
+	if err == nil {
+		err = unix.CloseRange(ChannelFD+1, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	}
-	conn, err := frame.Accept(sock)
-	if err != nil {
-		return ExitChannel
+	if err == nil {
+		err = become(RoleTools)
 	}
-	s := &space{conn: conn, calls: map[uint64]*call{}, guards: map[int]*guardian{}, born: make(chan struct{}, 1), alone: make(chan struct{}, 1), forks: make(chan func())}
-	go s.forker()
+	say(err)
+	return ExitSetup
+}
+
+func runTools(h Hooks) int {
+	if unix.CloseRange(ChannelFD+1, ^uint(0), 0) != nil {
+		return ExitInherit // the builder left nothing else open
+	}
+	small(2)
+	s := &space{lastOp: firstOp, calls: map[uint64]*call{}, guards: map[int]*guardian{}, born: make(chan struct{}, 1), alone: make(chan struct{}, 1)}
 	if !s.seal(h) {
 		return ExitSetup
+	}
+	var err error
+	sock, err := frame.NewSocket(ChannelFD, 0)
+	if err == nil {
+		s.conn, err = frame.Accept(sock)
+	}
+	if err != nil {
+		return ExitChannel
 	}
 	go s.reap()
 	s.rest = resting()
@@ -81,29 +81,16 @@ func runSpace(h Hooks) int {
 	return s.serve()
 }
 
-// seal takes the plan and answers ready.
+// seal verifies what this process inherited and says so.
 func (s *space) seal(h Hooks) bool {
-	f, err := s.conn.Read()
-	if err != nil {
-		return false
-	}
-	var req frame.RequestBody
-	if frame.Decode(f.Body, &req) != nil || req.Op != frame.OpSpace || f.Op != spaceOp || len(f.FDs) != 0 {
-		f.CloseFDs()
-		return false
-	}
-	s.lastOp = f.Op
-	s.onForker(func() { s.about, err = h.SealSpace(req.Plan) })
+	about, err := h.SealSpace(ChannelFD)
 	if err == nil {
 		err = notDumpable()
 	}
-	prewarm(6) // after sealing, which works through every thread there is
+	s.about = about
+	prewarm(6)
 	setSignals(false)
-	r := frame.ReplyBody{Req: digest(f.Body), OK: err == nil}
-	if err != nil {
-		r.Msg = err.Error()
-	}
-	return s.write(frame.Reply, f.Op, r) && r.OK
+	return say(err) && err == nil
 }
 
 func digest(body []byte) string {

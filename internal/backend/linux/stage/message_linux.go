@@ -10,9 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SendPlan writes p, length-prefixed, with fds on its first byte. The caller
-// keeps and closes its own copies of fds.
-func SendPlan(fd int, p *Plan, fds []int) error { return send(fd, p, fds) }
+// SendPlan writes p, length-prefixed, with fds on its first byte, and after it
+// what W needs when it is sealed. The caller keeps and closes its own copies of
+// fds.
+func SendPlan(fd int, p *Plan, fds []int) error {
+	one := *p
+	one.WorkerFilter = nil
+	if err := send(fd, &one, fds); err != nil {
+		return err
+	}
+	return send(fd, &Rest{Filter: p.WorkerFilter}, nil)
+}
+
+// SendSpace writes I's part of p in the same way.
+func SendSpace(fd int, p *Plan) error {
+	one := *p
+	one.Steps, one.Env, one.Rlimits, one.UserLimits = nil, nil, nil, nil
+	if err := send(fd, &one, nil); err != nil {
+		return err
+	}
+	return send(fd, &Rest{Userns: p.Userns, Workdir: p.Workdir, Env: p.Env, Rlimits: p.Rlimits}, nil)
+}
 
 // Receive reads the plan and its descriptors (close-on-exec; the caller closes
 // them, BuildRoot does). It reads not one byte more than the message.
@@ -23,6 +41,17 @@ func Receive(fd int) (*Plan, []int, error) {
 		return nil, nil, fail("set-up", "receive the plan", err)
 	}
 	return &p, fds, nil
+}
+
+// ReceiveRest reads what follows the plan, and no byte more.
+func ReceiveRest(fd int) (*Rest, error) {
+	var r Rest
+	fds, _, err := receive(fd, &r)
+	closeAll(fds)
+	if err != nil {
+		return nil, fail("set-up", "receive the rest of the plan", err)
+	}
+	return &r, nil
 }
 
 // SendReport answers the plan.

@@ -28,6 +28,17 @@ type Plan struct {
 	UserLimits map[string]int `json:"user_limits,omitempty"`
 }
 
+// Rest is what W and I need after they have exec'd themselves, when the plan
+// and all that was made of it is gone from their memory. It follows the plan on
+// the same socket.
+type Rest struct {
+	Filter  []byte   `json:"filter,omitempty"` // of W, which may not start a program any more
+	Userns  bool     `json:"userns,omitempty"`
+	Workdir string   `json:"workdir,omitempty"`
+	Env     []string `json:"env,omitempty"`
+	Rlimits []Rlimit `json:"rlimits,omitempty"`
+}
+
 // Step is one mount operation. Source inodes are checked when Dev or Ino is set.
 type Step struct {
 	Op     string   `json:"op"` // see the executor for the closed set

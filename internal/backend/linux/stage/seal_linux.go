@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -29,11 +28,11 @@ func SpaceAttr(p *Plan) *syscall.SysProcAttr {
 	}
 }
 
-// SealSpace makes I what every tool will be. It must run in I before anything
-// else, on a thread that its goroutine is locked to; what is started from that
-// thread later inherits the result. Landlock holds for that thread alone, all
-// else for every thread of I. An error means that I must end.
-func SealSpace(p *Plan) error {
+// DropSpace makes the calling thread of I what every tool will be. It must run
+// before anything else, on a thread that its goroutine is locked to and that
+// then execs I anew: what is started so inherits the result on every thread. An
+// error means that I must end.
+func DropSpace(p *Plan) error {
 	const step = "tool space"
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fail(step, "make mounts private", err)
@@ -52,7 +51,7 @@ func SealSpace(p *Plan) error {
 	}
 	unix.Umask(0o022)
 
-	if err := joinKeyring(p); err != nil {
+	if err := newKeyring(); err != nil {
 		return fail(step, "join a new session keyring", err)
 	}
 	if err := noNewPrivs(); err != nil {
@@ -72,94 +71,74 @@ func SealSpace(p *Plan) error {
 	if err := dropCaps(step); err != nil {
 		return err
 	}
-	if err := filter(step, p.ToolFilter); err != nil {
-		return err
-	}
-	return verify(step, p.Userns)
+	return filter(step, p.ToolFilter)
 }
 
-// SealWorker makes W harmless to tools and tools harmless to it. It must run
-// in W after I said that it is ready; afterwards W cannot start a program.
-func SealWorker(p *Plan) error {
+// VerifySpace looks at I after its exec, before anything is started in it.
+func VerifySpace(userns bool) error { return verify("tool space", userns) }
+
+// DropWorker takes from the calling thread of W what W needs no more once the
+// maps of I are written. W is then to be exec'd anew from that thread.
+func DropWorker() error {
 	const step = "worker"
-	if err := joinKeyring(p); err != nil {
+	if err := newKeyring(); err != nil {
 		return fail(step, "join a new session keyring", err)
 	}
 	if err := noNewPrivs(); err != nil {
 		return fail(step, "set no_new_privs", err)
 	}
-	if err := dropCaps(step); err != nil {
-		return err
-	}
+	return dropCaps(step)
+}
+
+// SealWorker makes W harmless to tools and tools harmless to it. It must run
+// after W's exec; afterwards W cannot start a program.
+func SealWorker(prog []byte) error {
+	const step = "worker"
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fail(step, "set the parent death signal", err)
 	}
-	if err := filter(step, p.WorkerFilter); err != nil {
+	if err := filter(step, prog); err != nil {
 		return err
 	}
 	return verify(step, false)
 }
 
-// joinKeyring leaves the session keyring that every thread inherited: keyrings
-// follow credentials, not namespaces. All threads join one ring by its name,
-// which is private to this user namespace; it is made beforehand because each
-// join of a name that cannot be found makes another ring.
-func joinKeyring(p *Plan) error {
-	kind, desc := "keyring", "caisson."+string(p.Task)
-	k, err := unix.BytePtrFromString(kind)
-	if err != nil {
-		return err
-	}
-	d, err := unix.BytePtrFromString(desc)
-	if err != nil {
-		return err
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	thread := unix.KEY_SPEC_THREAD_KEYRING
-	ring, _, errno := unix.Syscall6(unix.SYS_ADD_KEY, uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(d)), 0, 0, uintptr(thread), 0)
+// newKeyring leaves the session keyring that was inherited from the host:
+// keyrings follow credentials, not namespaces.
+func newKeyring() error {
+	_, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
 	if errno == unix.ENOSYS {
 		return nil // a kernel without keyrings has nothing to leak
 	}
-	if errno != 0 {
-		return errno
-	}
-	const searchable = 0x3f3f0000 // possessor and user: everything
-	if _, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_SETPERM, ring, searchable); errno != 0 {
-		return errno
-	}
-	_, _, errno = syscall.AllThreadsSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, uintptr(unsafe.Pointer(d)), 0)
 	return errnoErr(errno)
 }
 
-func noNewPrivs() error {
-	_, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
-	return errnoErr(errno)
-}
+func noNewPrivs() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }
 
-// dropCaps empties every capability set of every thread and makes the process
-// non-dumpable, so that nobody of the same user looks into it.
+// dropCaps empties every capability set of the calling thread and makes the
+// process non-dumpable, so that nobody of the same user looks into it.
 func dropCaps(step string) error {
 	for c := uintptr(0); ; c++ {
-		if _, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0); err != nil {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) && c > 0 {
 			break // past the kernel's last capability
 		}
-		if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0, 0); errno != 0 {
-			return fail(step, "drop the bounding set", errno)
+		if err != nil {
+			return fail(step, "drop the bounding set", err)
 		}
 	}
-	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); errno != 0 {
-		return fail(step, "clear ambient capabilities", errno)
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fail(step, "clear ambient capabilities", err)
 	}
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
-	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&data[0])), 0); errno != 0 {
-		return fail(step, "drop capabilities", errno)
+	if err := unix.Capset(&head, &data[0]); err != nil {
+		return fail(step, "drop capabilities", err)
 	}
 	return fail(step, "become non-dumpable", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 }
 
-// filter loads a seccomp program on all threads.
+// filter loads a seccomp program, on all threads there are.
 func filter(step string, prog []byte) error {
 	if len(prog) == 0 || len(prog)%8 != 0 {
 		return &Error{Step: step, Op: "load the system call filter", Detail: "the plan has none"}
