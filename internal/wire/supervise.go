@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -144,6 +146,7 @@ func (h *house) spawn(ctx context.Context, what boundary.Order, progress func(st
 // status.
 func Supervise() int {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE) // it outlives the terminal
+	debug.SetGCPercent(30)                         // and mostly sleeps: see rest
 	out := json.NewEncoder(os.Stdout)
 	tellError := func(err error) int {
 		_ = out.Encode(word{Error: task.FormOf(err)})
@@ -203,6 +206,10 @@ func Supervise() int {
 		return 1
 	}
 	detachStdio()
+	rctx, stopResting := context.WithCancel(ctx)
+	var resting sync.WaitGroup
+	resting.Go(func() { rest(rctx) })
+	defer func() { stopResting(); resting.Wait() }()
 	why := "its boundary ended"
 	select {
 	case <-ended:
