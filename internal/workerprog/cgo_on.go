@@ -2,6 +2,6 @@
 
 package workerprog
 
-// Able says whether this program can play the worker: a thread-wide system call
-// is not to be had in a program that is linked with C.
+// Able says whether this program can play the worker: a program that is linked
+// with C needs the host's loader and libraries to be started again inside.
 const Able = false

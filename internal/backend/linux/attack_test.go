@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/linux/stage"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -111,17 +112,17 @@ func TestSwappedSourceIsNotMounted(t *testing.T) {
 		must(t, err)
 		defer worker.Close()
 		in := &instance{spec: s, limits: Defaults(s.Limits)}
-		pl, m, err := d.prepare(s, in.limits, worker, os.Geteuid() == 0)
-		must(t, err)
+		id := d.identity(s, worker)
+		pl := newPlanner(s, in.limits, id)
 		defer pl.close()
-		plan, err := pl.plan()
+		plan, fds, err := pl.planned()
 		must(t, err)
 		if swap {
 			must(t, os.Rename(s.Source.Source, s.Source.Source+".old"))
 			must(t, os.Mkdir(s.Source.Source, 0o755))
 			must(t, os.WriteFile(filepath.Join(s.Source.Source, "planted"), nil, 0o644))
 		}
-		err = in.start(t.Context(), d.launch, worker, m, plan, pl.fds)
+		err = in.start(t.Context(), d.launch, worker, id.mapping, func() (*stage.Plan, []int, error) { return plan, fds, nil })
 		switch {
 		case pl.viaFD || !swap:
 			// As root the descriptor was taken at the look: what was seen is mounted.

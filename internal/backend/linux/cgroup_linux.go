@@ -46,11 +46,11 @@ type cgroupRoots struct {
 // layout below our own cgroup of each controller, and in the v2 tree, which
 // even without controllers kills a group as one.
 func hierarchies(r cgroupRoots) []hierarchy {
-	mounts, err := os.ReadFile(r.mountinfo)
+	mounts, err := readFile(r.mountinfo)
 	if err != nil {
 		return nil
 	}
-	self, err := os.ReadFile(r.self)
+	self, err := readFile(r.self)
 	if err != nil {
 		return nil
 	}
@@ -119,7 +119,7 @@ func v2Parent(mount, own string, root bool) (hierarchy, bool) {
 			break
 		}
 		h := hierarchy{v2: true, parent: dir, ctl: map[string]bool{}}
-		data, _ := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+		data, _ := readFile(filepath.Join(dir, "cgroup.subtree_control"))
 		for _, c := range strings.Fields(string(data)) {
 			if c == "memory" || c == "pids" || c == "cpu" {
 				h.ctl[c] = true
@@ -264,20 +264,11 @@ func pageRounded(got, want string) bool {
 }
 
 func (g *group) add(pid int) error {
-	return writeControl(filepath.Join(g.members(), "cgroup.procs"), strconv.Itoa(pid))
+	return writeFile(filepath.Join(g.members(), "cgroup.procs"), strconv.Itoa(pid))
 }
 
 func (g *group) write(file, value string) error {
-	return writeControl(filepath.Join(g.dir, file), value)
-}
-
-func writeControl(path, value string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(value)
-	return errors.Join(err, f.Close())
+	return writeFile(filepath.Join(g.dir, file), value)
 }
 
 func (g *group) read(file string) (string, error) {
@@ -285,7 +276,7 @@ func (g *group) read(file string) (string, error) {
 }
 
 func readControl(path string) (string, error) {
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
 	return strings.TrimSpace(string(data)), err
 }
 
@@ -357,8 +348,8 @@ func killEach(dir string) {
 	procs, _ := readControl(members)
 	for _, p := range strings.Fields(procs) {
 		pid, err := strconv.Atoi(p)
-		if err != nil || pid <= 1 {
-			continue
+		if err != nil || pid <= 1 || pid == os.Getpid() {
+			continue // ourselves: a thread that starts W is on its way out
 		}
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {

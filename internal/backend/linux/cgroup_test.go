@@ -128,9 +128,7 @@ func TestRootWithoutIDMappedMounts(t *testing.T) {
 	in := &instance{spec: s, limits: Defaults(s.Limits)}
 	pl := &planner{spec: s, limits: in.limits, viaFD: true, findings: []task.Finding{rootIdentity("test")}}
 	defer pl.close()
-	plan, err := pl.plan()
-	must(t, err)
-	must(t, in.start(t.Context(), d.launch, worker, rootMapping(), plan, pl.fds))
+	must(t, in.start(t.Context(), d.launch, worker, rootMapping(), pl.planned))
 	b := attachBox(t, s, in)
 	if got := b.sh("touch x; stat -c %u x; cat /proc/self/status | grep -c '^Cap.*0000000000000000'; cat /etc/shadow 2>/dev/null; cat /proc/kmsg"); got != "1000\n5" {
 		t.Errorf("inside: %q", got)
@@ -168,5 +166,34 @@ func TestNextTrialSweepsWhatAKilledOneLeft(t *testing.T) {
 		if _, err := os.Stat(dir); err != nil {
 			t.Errorf("removed: %v", err)
 		}
+	}
+}
+
+// W is in its groups and no thread of the process that started it is.
+func TestOnlyTheWorkerIsInItsGroups(t *testing.T) {
+	b := open(t, newSpec(t))
+	if len(b.in.groups) == 0 {
+		t.Skip("no cgroup can be made here")
+	}
+	own := map[string]bool{}
+	threads, err := os.ReadDir("/proc/self/task")
+	must(t, err)
+	for _, th := range threads {
+		own[th.Name()] = true
+	}
+	for _, g := range b.in.groups {
+		must(t, b.in.isMember(g))
+		file := "tasks"
+		if g.v2 {
+			file = "cgroup.procs"
+		}
+		text, err := g.read(file)
+		must(t, err)
+		for _, tid := range strings.Fields(text) {
+			if own[tid] {
+				t.Errorf("thread %s of this process stayed in %s", tid, g.dir)
+			}
+		}
+		t.Logf("%s: born there: %v", g.dir, b.in.proc.born[g])
 	}
 }

@@ -89,56 +89,53 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 	}
 	defer worker.Close()
 
-	in := &instance{spec: s, limits: Defaults(s.Limits), groups: groups(hierarchies(d.roots), nameOf(s))}
-	root := os.Geteuid() == 0
-	for _, g := range in.groups {
-		g.nested = s.Userns && !root
+	id := d.identity(s, worker)
+	in, err := d.make(ctx, s, worker, id, dropped)
+	if err != nil && id.mapNS != nil && (isDetachError(err) || isStartError(err)) {
+		// Another id than root's cannot be had here, this root may not detach
+		// mounts, or the file system of the task's own folders cannot show another
+		// id: be root's, and say so.
+		in, err = d.make(ctx, s, worker, rootIdentityOf(err), dropped)
 	}
-	pl, m, err := d.prepare(s, in.limits, worker, root)
 	if err != nil {
 		return nil, asError(op, err)
 	}
+	return in, nil
+}
+
+// make starts one boundary with one identity. On error nothing of it is left,
+// or the error says so.
+func (d *Driver) make(ctx context.Context, s backend.Spec, worker *os.File, id identity, dropped []task.Finding) (*instance, error) {
+	const op = "linux.create"
+	in := &instance{spec: s, limits: Defaults(s.Limits), groups: groups(hierarchies(d.roots), nameOf(s))}
+	for _, g := range in.groups {
+		g.nested = s.Userns && os.Geteuid() != 0
+	}
+	pl := newPlanner(s, in.limits, id)
 	defer pl.close()
-	if root && s.Instance == trialInstance {
+	pl.perProcess = !limited(in.groups)["memory"]
+	if os.Geteuid() == 0 && s.Instance == trialInstance {
 		in.idmapErr = pl.tryIDMap()
 	}
-	pl.perProcess = !limited(in.groups)["memory"]
 	if pl.perProcess && in.limits.MemoryBytes < minPerProcess {
 		return nil, task.Errorf(task.CodeUsage, op, "%d MiB of memory is too small where each process is limited by itself", in.limits.MemoryBytes>>20).
 			WithHint("at least %d MiB, or run caisson in a delegated control group", minPerProcess>>20)
 	}
-	plan, err := pl.plan()
-	if root && pl.ns != nil && isIDMapError(err) {
-		// The file system of the task's own folders cannot do it: be root's id
-		// instead, and say so.
-		pl.close()
-		pl.ns.Close()
-		m = rootMapping()
-		pl = &planner{spec: s, limits: in.limits, perProcess: pl.perProcess, viaFD: true, findings: []task.Finding{rootIdentity(err.Error())}}
-		defer pl.close()
-		plan, err = pl.plan()
+	if um, ok := d.manager(in.groups); ok {
+		in.scope = &um
 	}
-	if pl.ns != nil {
-		defer pl.ns.Close()
-	}
-	if err != nil {
-		return nil, asError(op, err)
-	}
-	if err := grantable(s, m); err != nil {
+	if err := grantable(s, id.mapping); err != nil {
 		return nil, err
 	}
-	in.findings = append(dropped, pl.findings...)
-	if m, ok := d.manager(in.groups); ok {
-		in.scope = &m
-	}
-	if err := in.start(ctx, d.launch, worker, m, plan, pl.fds); err != nil {
+	if err := in.start(ctx, d.launch, worker, id.mapping, pl.planned); err != nil {
 		cctx, cancel := sys.Detach(ctx, destroyTimeout)
 		defer cancel()
 		if derr := in.Destroy(cctx); derr != nil {
 			return nil, task.Errorf(task.CodeStuck, op, "%v; and what was made is not gone: %w", err, derr)
 		}
-		return nil, asError(op, err)
+		return nil, err
 	}
+	in.findings = append(append(append([]task.Finding{}, dropped...), pl.findings...), in.findings...)
 	in.findings = append(in.findings, d.groupFindings(in.groups)...)
 	return in, nil
 }
@@ -154,27 +151,33 @@ func grantable(s backend.Spec, m mapping) error {
 		WithHint("run caisson as an ordinary user, or keep its state on a file system that supports id-mapped mounts (ext4, xfs, btrfs, tmpfs)")
 }
 
-// prepare decides the identity.
-func (d *Driver) prepare(s backend.Spec, l task.Limits, worker *os.File, root bool) (*planner, mapping, error) {
-	pl := &planner{spec: s, limits: l}
-	if !root {
-		return pl, mapping{uid: os.Getuid(), gid: os.Getgid()}, nil
+// identity is who the inside is outside, and how the task's folders show it.
+type identity struct {
+	mapping
+	mapNS    func() (*os.File, error) // makes the namespace whose map shows it; nil: not needed or not to be had
+	viaFD    bool                     // sources go by descriptor
+	findings []task.Finding
+}
+
+// identity decides it; whether that can be had is seen when it is tried.
+func (d *Driver) identity(s backend.Spec, worker *os.File) identity {
+	if os.Geteuid() != 0 {
+		return identity{mapping: mapping{uid: os.Getuid(), gid: os.Getgid()}}
 	}
 	seen := hostID(s.Token)
-	ns, err := idmapNS(worker, s.Identity.UID, s.Identity.GID, seen)
-	if err == nil {
-		pl.ns, pl.viaFD = ns, true
-		return pl, mapping{uid: seen, gid: seen, drop: true}, nil
-	}
-	pl.findings = []task.Finding{rootIdentity(err.Error())}
-	pl.viaFD = canDetach()
-	return pl, rootMapping(), nil
+	return identity{mapping: mapping{uid: seen, gid: seen, drop: true}, viaFD: true,
+		mapNS: func() (*os.File, error) { return idmapNS(worker, s.Identity.UID, s.Identity.GID, seen) }}
+}
+
+// rootIdentityOf is the fallback when another failed with err.
+func rootIdentityOf(err error) identity {
+	return identity{mapping: rootMapping(), viaFD: canDetach(), findings: []task.Finding{rootIdentity(err.Error())}}
 }
 
 // rootMapping is the fallback: the inside id is root's. In a user namespace
 // that denies setgroups, as that of a rootless container, groups stay.
 func rootMapping() mapping {
-	data, err := os.ReadFile("/proc/self/setgroups")
+	data, err := readFile("/proc/self/setgroups")
 	return mapping{uid: 0, gid: 0, drop: err == nil && strings.TrimSpace(string(data)) == "allow"}
 }
 
@@ -203,9 +206,14 @@ func (d *Driver) groupFindings(gs []*group) []task.Finding {
 		Fix: "run caisson inside a delegated cgroup, for example with: systemd-run --user --scope -p Delegate=yes -- caisson …"}}
 }
 
-func isIDMapError(err error) bool {
+func isDetachError(err error) bool {
 	var ie *idmapError
-	return errors.As(err, &ie) && ie.mapped
+	return errors.As(err, &ie)
+}
+
+func isStartError(err error) bool {
+	var se *startError
+	return errors.As(err, &se)
 }
 
 // openWorker takes hold of the program that W is. Reading it is not needed: a

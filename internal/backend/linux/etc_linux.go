@@ -71,7 +71,7 @@ func readPublic(name string) (string, bool) {
 	if err != nil || !st.Mode().IsRegular() || st.Mode().Perm()&0o004 == 0 || st.Size() > maxCopied {
 		return "", false
 	}
-	data, err := os.ReadFile(name)
+	data, err := readFile(name)
 	return strings.ToValidUTF8(string(data), "?"), err == nil
 }
 

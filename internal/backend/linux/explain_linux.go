@@ -62,7 +62,7 @@ func explainStart(err error) (why, fix string) {
 
 // sysctl reads one kernel setting, "" when there is none.
 func sysctl(name string) string {
-	data, err := os.ReadFile("/proc/sys/" + name)
+	data, err := readFile("/proc/sys/" + name)
 	if err != nil {
 		return ""
 	}
@@ -71,6 +71,6 @@ func sysctl(name string) string {
 
 // seccompActive reports whether this process itself runs under a filter.
 func seccompActive() bool {
-	data, err := os.ReadFile("/proc/self/status")
+	data, err := readFile("/proc/self/status")
 	return err == nil && strings.Contains(string(data), "\nSeccomp:\t2")
 }

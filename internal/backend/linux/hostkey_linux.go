@@ -32,7 +32,7 @@ func HostKey(worker string) (string, error) {
 	}
 	for _, f := range []string{"/proc/self/cgroup", "/proc/sys/user/max_user_namespaces", "/proc/sys/kernel/unprivileged_userns_clone",
 		"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "/proc/self/attr/current", "/proc/self/uid_map"} {
-		b, err := os.ReadFile(f)
+		b, err := readFile(f)
 		fmt.Fprintln(h, f, string(b), err != nil)
 	}
 	if err := privileges(h); err != nil {
@@ -43,7 +43,7 @@ func HostKey(worker string) (string, error) {
 
 // privileges writes the lines of the own status that restrict what may be done.
 func privileges(w io.Writer) error {
-	b, err := os.ReadFile("/proc/self/status")
+	b, err := readFile("/proc/self/status")
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func idmapNS(worker *os.File, ownerUID, ownerGID, seen int) (*os.File, error) {
 	if err := sealDescriptors(); err != nil {
 		return nil, err
 	}
-	proc, err := os.StartProcess("/proc/self/fd/"+strconv.Itoa(int(worker.Fd())), []string{"caisson-worker", "init"}, &os.ProcAttr{
+	proc, err := startProcess(worker, &os.ProcAttr{
 		Env: []string{}, Files: []*os.File{null, null, null, far}, Sys: attr,
 	})
 	if err != nil {

@@ -39,51 +39,75 @@ type instance struct {
 
 var _ = sys.RegisterFaults("linux.grouped", "linux.launched", "linux.joined", "linux.killed", "linux.ungrouped")
 
-// start makes groups and W and holds the set-up dialogue.
-func (in *instance) start(ctx context.Context, l launcher, worker *os.File, m mapping, plan *stage.Plan, fds []int) error {
+// start makes groups and W and holds the set-up dialogue. The plan is made
+// while W comes up: it waits for it.
+func (in *instance) start(ctx context.Context, l launcher, worker *os.File, m mapping, planned func() (*stage.Plan, []int, error)) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
+	var plan *stage.Plan
+	var fds []int
+	var perr error
+	var beside sync.WaitGroup
+	beside.Go(func() { plan, fds, perr = planned() })
+	p, err := in.launch(ctx, l, worker, m)
+	beside.Wait()
+	if err == nil {
+		err = perr
+	}
+	if err != nil {
+		return err
+	}
+	return in.dialogue(ctx, p, plan, fds)
+}
+
+// launch makes the groups and W in them.
+func (in *instance) launch(ctx context.Context, l launcher, worker *os.File, m mapping) (*process, error) {
 	for _, g := range in.groups {
 		if err := g.create(in.limits); err != nil {
 			if errors.Is(err, os.ErrExist) {
 				in.forget(g) // not ours: it must survive the clean-up
 			}
-			return fmt.Errorf("make the cgroup %s: %w", g.dir, err)
+			return nil, fmt.Errorf("make the cgroup %s: %w", g.dir, err)
 		}
 	}
 	if err := sys.Fault("linux.grouped"); err != nil {
-		return err
+		return nil, err
 	}
-	p, err := l.launch(worker, m)
+	p, err := l.launch(worker, m, in.groups)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := sys.Fault("linux.launched"); err != nil {
 		p.kill() // not known as ours yet
 		<-p.done
-		return err
+		return nil, err
 	}
 	in.mu.Lock()
 	in.proc = p
 	in.mu.Unlock()
 	for _, g := range in.groups {
-		if err := g.add(p.pid); err != nil {
-			return fmt.Errorf("put the worker into the cgroup %s: %w", g.dir, err)
+		if !p.born[g] {
+			if err := g.add(p.pid); err != nil {
+				return nil, fmt.Errorf("put the worker into the cgroup %s: %w", g.dir, err)
+			}
+		}
+		if err := in.isMember(g); err != nil {
+			return nil, err
 		}
 		if err := g.verify(in.limits); err != nil {
-			return fmt.Errorf("verify a limit: %w", err)
+			return nil, fmt.Errorf("verify a limit: %w", err)
 		}
 	}
 	if err := sys.Fault("linux.joined"); err != nil {
-		return err
+		return nil, err
 	}
 	if in.scope != nil {
 		if err := in.joinScope(ctx, p.pid); err != nil {
 			in.findings = append(in.findings, task.Finding{ID: "no-scope", Axis: task.RES, Cap: 1, Text: "the systemd user manager made no scope with limits: " + err.Error()})
 		}
 	}
-	return in.dialogue(ctx, p, plan, fds)
+	return p, nil
 }
 
 // joinScope has systemd put W into a scope with the planned limits, and checks

@@ -27,11 +27,24 @@ type mapping struct {
 	drop     bool // we are root: leave root's groups, become the inside id
 }
 
+// forking is held while a child with id maps is started. The standard library
+// opens the map files without close-on-exec, and lets several goroutines fork
+// at once: one's child would inherit another's map file.
+var forking sync.Mutex
+
+// startProcess is os.StartProcess for such a child.
+func startProcess(worker *os.File, attr *os.ProcAttr) (*os.Process, error) {
+	forking.Lock()
+	defer forking.Unlock()
+	return os.StartProcess("/proc/self/fd/"+strconv.Itoa(int(worker.Fd())), []string{"caisson-worker", "init"}, attr)
+}
+
 // launcher starts W, blocked on its end of a socket pair, in seven new
 // namespaces. The plan does not depend on how; today there is one way, the
 // plain re-exec of the static worker.
 type launcher interface {
-	launch(worker *os.File, m mapping) (*process, error)
+	// launch starts W, in as many of the groups as the kernel lets it be born in.
+	launch(worker *os.File, m mapping, gs []*group) (*process, error)
 }
 
 // process is a started W and the host's end of its socket.
@@ -41,7 +54,8 @@ type process struct {
 	ident  sys.Ident
 	sock   int // SOCK_STREAM with SO_PASSCRED; -1 once handed on
 	stderr *tail
-	done   chan struct{} // closed when W was reaped
+	born   map[*group]bool // the groups it has been in from the first
+	done   chan struct{}   // closed when W was reaped
 	state  *os.ProcessState
 }
 
@@ -57,7 +71,7 @@ type startError struct{ err error }
 func (e *startError) Error() string { return "start the worker in new namespaces: " + e.err.Error() }
 func (e *startError) Unwrap() error { return e.err }
 
-func (r reexec) launch(worker *os.File, m mapping) (*process, error) {
+func (r reexec) launch(worker *os.File, m mapping, gs []*group) (*process, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -114,12 +128,22 @@ func (r reexec) launch(worker *os.File, m mapping) (*process, error) {
 		// thread stays for as long as W lives.
 		runtime.LockOSThread()
 		var err error
-		proc, err = os.StartProcess("/proc/self/fd/"+strconv.Itoa(int(worker.Fd())), []string{"caisson-worker", "init"}, &os.ProcAttr{
-			Env: []string{}, Files: []*os.File{null, null, errW, farFile}, Sys: attr,
+		p.born, err = inGroups(gs, attr, func() (err error) {
+			if p.pidfd >= 0 { // of an attempt that failed
+				unix.Close(p.pidfd)
+				p.pidfd = -1
+			}
+			proc, err = startProcess(worker, &os.ProcAttr{
+				Env: []string{}, Files: []*os.File{null, null, errW, farFile}, Sys: attr,
+			})
+			return err
 		})
 		started <- err
 		if err != nil {
-			runtime.UnlockOSThread()
+			// Not unlocked: the thread ends here, and a W it left behind with it.
+			if proc != nil {
+				_, _ = proc.Wait()
+			}
 			return
 		}
 		p.state, _ = proc.Wait()
@@ -130,6 +154,9 @@ func (r reexec) launch(worker *os.File, m mapping) (*process, error) {
 	if err != nil {
 		errR.Close()
 		unix.Close(pair[0])
+		if p.pidfd >= 0 {
+			unix.Close(p.pidfd)
+		}
 		return nil, &startError{err: err}
 	}
 	p.pid = proc.Pid

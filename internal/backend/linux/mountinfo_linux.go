@@ -1,7 +1,6 @@
 package linux
 
 import (
-	"os"
 	"strconv"
 	"strings"
 )
@@ -52,6 +51,6 @@ func unescapeMount(s string) string {
 }
 
 func readMounts() ([]mountEntry, error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
+	data, err := readFile("/proc/self/mountinfo")
 	return parseMountinfo(string(data)), err
 }

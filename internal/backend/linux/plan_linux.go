@@ -22,14 +22,34 @@ type planner struct {
 	limits task.Limits
 	// perProcess: no cgroup limits memory here, so each process is limited by itself.
 	perProcess bool
-	viaFD      bool     // we are root: every source goes by descriptor, W could not reach it
-	ns         *os.File // id map for the task's folders; nil: none
+	viaFD      bool // we are root: every source goes by descriptor, W could not reach it
+	mapNS      func() (*os.File, error)
+	ns         *os.File // id map for the task's folders, once it was needed
 	steps      []stage.Step
 	fds        []int
 	findings   []task.Finding
 }
 
+func newPlanner(s backend.Spec, l task.Limits, id identity) *planner {
+	return &planner{spec: s, limits: l, viaFD: id.viaFD, mapNS: id.mapNS, findings: id.findings}
+}
+
+// idmap returns the namespace whose map shows the inside id as the owner of the
+// task's folders, nil when they are shown as they are.
+func (pl *planner) idmap() (*os.File, error) {
+	if pl.ns != nil || pl.mapNS == nil {
+		return pl.ns, nil
+	}
+	var err error
+	pl.ns, err = pl.mapNS()
+	return pl.ns, err
+}
+
 func (pl *planner) close() {
+	if pl.ns != nil {
+		pl.ns.Close()
+		pl.ns = nil
+	}
 	for _, f := range pl.fds {
 		unix.Close(f)
 	}
@@ -48,9 +68,11 @@ func (pl *planner) bind(src, target string, mapped bool, flags ...string) error 
 	defer unix.Close(seen.fd)
 	s := stage.Step{Op: "bind", Source: src, Target: target, Flags: flags, Dev: seen.dev, Ino: seen.ino}
 	if pl.viaFD {
-		ns := pl.ns
-		if !mapped {
-			ns = nil
+		var ns *os.File
+		if mapped {
+			if ns, err = pl.idmap(); err != nil {
+				return &idmapError{path: src, mapped: true, err: err}
+			}
 		}
 		if len(pl.fds) >= stage.MaxFDs {
 			return fmt.Errorf("more than %d mounts", stage.MaxFDs)
@@ -76,11 +98,18 @@ type idmapError struct {
 func (e *idmapError) Error() string { return e.path + ": " + e.err.Error() }
 func (e *idmapError) Unwrap() error { return e.err }
 
+// planned returns the plan and the descriptors that go with it, which stay the
+// planner's.
+func (pl *planner) planned() (*stage.Plan, []int, error) {
+	p, err := pl.plan()
+	return p, pl.fds, err
+}
+
 // plan builds the whole stage plan.
 func (pl *planner) plan() (*stage.Plan, error) {
 	sp := pl.spec
 	p := &stage.Plan{
-		Task: sp.Task, UID: insideID, GID: insideID, Hostname: hostname(sp), Home: sp.Home, Workdir: sp.Source.Target, Rootfs: sp.Rootfs,
+		UID: insideID, GID: insideID, Hostname: hostname(sp), Workdir: sp.Source.Target,
 		ToolFilter: toolFilter(sp.Ptrace, sp.Userns), WorkerFilter: workerFilter(), Rlimits: rlimits(pl.limits, pl.perProcess), Userns: sp.Userns, Env: sp.Env,
 		NoLandlock: stage.LandlockABI() < 1, UserLimits: userLimits(sp.Userns),
 	}
@@ -231,8 +260,10 @@ func below(path, dir string) (rel string, ok bool) {
 	if dir == "/" {
 		return strings.TrimPrefix(path, "/"), path != "/"
 	}
-	rel, ok = strings.CutPrefix(path, dir+"/")
-	return rel, ok && rel != ""
+	if rel, ok = strings.CutPrefix(path, dir); !ok || rel == "" || rel[0] != '/' {
+		return "", false
+	}
+	return rel[1:], rel != "/"
 }
 
 // devices makes the minimal /dev.
@@ -348,7 +379,7 @@ func userLimits(userns bool) map[string]int {
 		}
 	}
 	for _, name := range names {
-		b, err := os.ReadFile("/proc/sys/user/" + name)
+		b, err := readFile("/proc/sys/user/" + name)
 		n, aerr := strconv.Atoi(strings.TrimSpace(string(b)))
 		if err == nil && aerr == nil && n > 1 {
 			out[name] = n / 2

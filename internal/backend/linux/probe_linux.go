@@ -181,8 +181,12 @@ func idmapFeature(tried bool, err error) task.Feature {
 // tryIDMap makes an id-mapped mount of the folder for temporary files and drops
 // it again.
 func (pl *planner) tryIDMap() error {
-	if pl.ns == nil {
-		return errors.New(pl.findings[0].Text)
+	ns, err := pl.idmap()
+	if err == nil && ns == nil {
+		err = errors.New(pl.findings[0].Text)
+	}
+	if err != nil {
+		return err
 	}
 	dir, err := realDir(os.TempDir())
 	if err != nil {
@@ -193,7 +197,7 @@ func (pl *planner) tryIDMap() error {
 		return err
 	}
 	defer unix.Close(seen.fd)
-	fd, err := seen.detach(pl.ns)
+	fd, err := seen.detach(ns)
 	if err == nil {
 		unix.Close(fd)
 	}

@@ -246,7 +246,7 @@ func readReply(r io.Reader) (typ byte, reply uint32, text string, err error) {
 
 // scopeGroup waits until pid is in the scope and returns its cgroup.
 func scopeGroup(ctx context.Context, name string, pid int, roots cgroupRoots) (*group, error) {
-	mounts, err := os.ReadFile(roots.mountinfo)
+	mounts, err := readFile(roots.mountinfo)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func scopeGroup(ctx context.Context, name string, pid int, roots cgroupRoots) (*
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for delay := time.Millisecond; ; delay = min(2*delay, 50*time.Millisecond) {
-		data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+		data, err := readFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 		if err != nil {
 			return nil, err
 		}

@@ -27,7 +27,7 @@ func TestHalfOfTheUsersWatches(t *testing.T) {
 			t.Errorf("%s: planned %d of the host's %d", name, got, host)
 		}
 	}
-	host, _ := strconv.Atoi(strings.TrimSpace(readFile(t, "/proc/sys/user/max_inotify_instances")))
+	host, _ := strconv.Atoi(strings.TrimSpace(textOf(t, "/proc/sys/user/max_inotify_instances")))
 	out := b.sh(`/usr/bin/python3 -c '
 import ctypes
 l = ctypes.CDLL(None)
@@ -44,7 +44,7 @@ print(n)' 2>&1`)
 	}
 }
 
-func readFile(t *testing.T, name string) string {
+func textOf(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(name)
 	if err != nil {

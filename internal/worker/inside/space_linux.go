@@ -32,6 +32,8 @@ type space struct {
 	born  chan struct{} // a child was started: the reaper may wait again
 	alone chan struct{} // the reaper found no child at all
 
+	filled sync.Once // the first spare is being made
+
 	rest func() // something was done; memory may be returned once it is quiet
 }
 
@@ -77,7 +79,6 @@ func runTools(h Hooks) int {
 	}
 	go s.reap()
 	s.rest = resting()
-	s.refill()
 	return s.serve()
 }
 
@@ -88,9 +89,12 @@ func (s *space) seal(h Hooks) bool {
 		err = notDumpable()
 	}
 	s.about = about
-	prewarm(6)
 	setSignals(false)
-	return say(err) && err == nil
+	if !say(err) || err != nil {
+		return false
+	}
+	prewarm(6) // before the first frame is read, so before anything is started
+	return true
 }
 
 func digest(body []byte) string {
@@ -142,7 +146,9 @@ func (s *space) handle(f frame.Frame) bool {
 	}
 	switch req.Op {
 	case frame.OpPing:
-		return s.write(frame.Reply, f.Op, frame.ReplyBody{Req: name, OK: true, Protocol: frame.Protocol})
+		ok := s.write(frame.Reply, f.Op, frame.ReplyBody{Req: name, OK: true, Protocol: frame.Protocol})
+		s.filled.Do(func() { go s.refill() }) // the host's hello is answered first
+		return ok
 	case frame.OpExec:
 		return s.exec(f, &req, name)
 	case frame.OpSignal:

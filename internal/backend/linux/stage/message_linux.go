@@ -14,29 +14,34 @@ import (
 // what W needs when it is sealed. The caller keeps and closes its own copies of
 // fds.
 func SendPlan(fd int, p *Plan, fds []int) error {
-	one := *p
-	one.WorkerFilter = nil
-	if err := send(fd, &one, fds); err != nil {
+	if err := send(fd, p.encode(), fds); err != nil {
 		return err
 	}
-	return send(fd, &Rest{Filter: p.WorkerFilter}, nil)
+	r := Rest{Filter: p.WorkerFilter}
+	return send(fd, r.encode(), nil)
 }
 
 // SendSpace writes I's part of p in the same way.
 func SendSpace(fd int, p *Plan) error {
 	one := *p
 	one.Steps, one.Env, one.Rlimits, one.UserLimits = nil, nil, nil, nil
-	if err := send(fd, &one, nil); err != nil {
+	if err := send(fd, one.encode(), nil); err != nil {
 		return err
 	}
-	return send(fd, &Rest{Userns: p.Userns, Workdir: p.Workdir, Env: p.Env, Rlimits: p.Rlimits}, nil)
+	r := Rest{Userns: p.Userns, Workdir: p.Workdir, Env: p.Env, Rlimits: p.Rlimits}
+	return send(fd, r.encode(), nil)
 }
 
 // Receive reads the plan and its descriptors (close-on-exec; the caller closes
 // them, BuildRoot does). It reads not one byte more than the message.
 func Receive(fd int) (*Plan, []int, error) {
 	var p Plan
-	fds, _, err := receive(fd, &p)
+	b, fds, _, err := receive(fd)
+	if err == nil {
+		if err = p.decode(b); err != nil {
+			closeAll(fds)
+		}
+	}
 	if err != nil {
 		return nil, nil, fail("set-up", "receive the plan", err)
 	}
@@ -46,8 +51,11 @@ func Receive(fd int) (*Plan, []int, error) {
 // ReceiveRest reads what follows the plan, and no byte more.
 func ReceiveRest(fd int) (*Rest, error) {
 	var r Rest
-	fds, _, err := receive(fd, &r)
-	closeAll(fds)
+	b, fds, _, err := receive(fd)
+	closeAll(fds) // none is sent
+	if err == nil {
+		err = r.decode(b)
+	}
 	if err != nil {
 		return nil, fail("set-up", "receive the rest of the plan", err)
 	}
@@ -55,26 +63,33 @@ func ReceiveRest(fd int) (*Rest, error) {
 }
 
 // SendReport answers the plan.
-func SendReport(fd int, r Report, fds []int) error { return send(fd, r, fds) }
+func SendReport(fd int, r Report, fds []int) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return send(fd, b, fds)
+}
 
 // ReceiveReport reads the answer, its descriptors and, where the socket has
 // SO_PASSCRED, who the kernel says sent it (else nil).
 func ReceiveReport(fd int) (Report, []int, *unix.Ucred, error) {
 	var r Report
-	fds, cred, err := receive(fd, &r)
+	b, fds, cred, err := receive(fd)
+	if err == nil {
+		if err = json.Unmarshal(b, &r); err != nil {
+			closeAll(fds)
+		}
+	}
 	if err != nil {
 		return Report{}, nil, nil, fail("set-up", "receive the report", err)
 	}
 	return r, fds, cred, nil
 }
 
-func send(fd int, v any, fds []int) error {
+func send(fd int, body []byte, fds []int) error {
 	if len(fds) > MaxFDs {
 		return fmt.Errorf("%d descriptors do not fit into one message", len(fds))
-	}
-	body, err := json.Marshal(v)
-	if err != nil {
-		return err
 	}
 	if err := checkLength(uint32(len(body))); err != nil {
 		return err
@@ -97,9 +112,9 @@ func send(fd int, v any, fds []int) error {
 	return nil
 }
 
-// receive reads one message into v. Descriptors that came with a message that
+// receive reads one message. Descriptors that came with a message that
 // cannot be used are closed.
-func receive(fd int, v any) (fds []int, cred *unix.Ucred, err error) {
+func receive(fd int) (body []byte, fds []int, cred *unix.Ucred, err error) {
 	defer func() {
 		if err != nil {
 			closeAll(fds)
@@ -114,7 +129,7 @@ func receive(fd int, v any) (fds []int, cred *unix.Ucred, err error) {
 			continue
 		}
 		if e != nil {
-			return fds, cred, e
+			return nil, fds, cred, e
 		}
 		more, c, e := parseControl(oob[:oobn])
 		fds = append(fds, more...)
@@ -123,19 +138,19 @@ func receive(fd int, v any) (fds []int, cred *unix.Ucred, err error) {
 		}
 		switch {
 		case e != nil:
-			return fds, cred, e
+			return nil, fds, cred, e
 		case flags&unix.MSG_CTRUNC != 0:
-			return fds, cred, errors.New("descriptors were cut off")
+			return nil, fds, cred, errors.New("descriptors were cut off")
 		case n == 0:
-			return fds, cred, io.ErrUnexpectedEOF
+			return nil, fds, cred, io.ErrUnexpectedEOF
 		}
 		got += n
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if err := checkLength(n); err != nil {
-		return fds, cred, err
+		return nil, fds, cred, err
 	}
-	body := make([]byte, n)
+	body = make([]byte, n)
 	for got := 0; got < len(body); {
 		// No room for control data: a descriptor that comes late is dropped by
 		// the kernel.
@@ -144,14 +159,14 @@ func receive(fd int, v any) (fds []int, cred *unix.Ucred, err error) {
 			continue
 		}
 		if err != nil {
-			return fds, cred, err
+			return nil, fds, cred, err
 		}
 		if m == 0 {
-			return fds, cred, io.ErrUnexpectedEOF
+			return nil, fds, cred, io.ErrUnexpectedEOF
 		}
 		got += m
 	}
-	return fds, cred, json.Unmarshal(body, v)
+	return body, fds, cred, nil
 }
 
 func parseControl(b []byte) (fds []int, cred *unix.Ucred, err error) {
