@@ -191,6 +191,12 @@ func (k *Call) Signal(sig os.Signal) error {
 	if !ok {
 		return task.Errorf(task.CodeUsage, "worker.signal", "signal %v has no number", sig)
 	}
+	select {
+	case <-k.outcomeCh:
+		// The kernel told us, perhaps before it told the worker.
+		return task.Errorf(task.CodeState, "worker.signal", "the call has ended")
+	default:
+	}
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()
 	_, _, err := k.c.request(ctx, frame.RequestBody{Op: frame.OpSignal, Call: k.op, Signal: int(n)}, nil)
