@@ -310,7 +310,7 @@ func alive(pid int) bool {
 }
 
 // workers returns the pids of the boundary's pid 1 of this installation's tasks.
-func (w *world) workers() []int { return children(w.Dir, "caisson-worker\x00init") }
+func (w *world) workers() []int { return children(w.Dir, "caisson-worker\x00relay") }
 
 // children finds processes by a part of their command line whose parent's
 // environment names this installation.
