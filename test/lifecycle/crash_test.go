@@ -457,6 +457,7 @@ func TestWorkerStoppedInRun(t *testing.T) {
 	})
 	for _, p := range pids {
 		_ = syscall.Kill(p, syscall.SIGSTOP)
+		eventually(t, "the worker stands still", func() bool { return standsStill(p) })
 	}
 	impatient(t, cmd) // the third wish kills at once
 	// 143: the first wish reached the command before its worker was stopped.
@@ -464,4 +465,17 @@ func TestWorkerStoppedInRun(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 	w.settle("stopped in run", 0)
+}
+
+// standsStill reports whether every thread of a process stands still: on a busy
+// machine one may go on for a while after the signal.
+func standsStill(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, name := range threads {
+		text, err := os.ReadFile(name)
+		if err == nil && !strings.Contains(string(text), ") T ") {
+			return false
+		}
+	}
+	return len(threads) > 0
 }
