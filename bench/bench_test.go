@@ -231,6 +231,22 @@ func TestReadTrace(t *testing.T) {
 	}
 }
 
+func TestLargestPhases(t *testing.T) {
+	d := func(ms ...time.Duration) (out []time.Duration) {
+		for _, v := range ms {
+			out = append(out, v*time.Millisecond)
+		}
+		return out
+	}
+	got := largest(map[string][]time.Duration{"a": d(10), "b": d(55, 65), "c": d(20), "d": d(10)})
+	if want := "of 100.0 ms, b 60 %; c 20 %; a 10 %"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+	if got := largest(nil); got == "" {
+		t.Error("nothing measured says nothing")
+	}
+}
+
 func TestReadPhases(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	got, err := readPhases(`{"seq":1,"ts":"2026-01-02T03:04:06Z","type":"task.created"}

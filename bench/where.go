@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -71,8 +72,34 @@ func (b *bench) where(ctx context.Context) error {
 		}
 		t.row(row...)
 	}
+	if hello := b.figures["inside/hello"]; hello > 0 {
+		t.row("of boundary and probe the boundary alone (in-process)", ms(time.Duration(hello*1e6)), "–", "–")
+	}
+	for i, r := range runs {
+		t.note += "\n\n" + strings.ToUpper(r.name[:1]) + r.name[1:] + ": " + largest(took[i]) + "."
+	}
 	b.tables = append(b.tables, t)
 	return b.counts(ctx, in, big)
+}
+
+// largest names the phases that most of the time goes to.
+func largest(took map[string][]time.Duration) string {
+	type part struct {
+		name string
+		p50  time.Duration
+	}
+	var parts []part
+	var all time.Duration
+	for name, d := range took {
+		p := part{name, percentile(d, 50)}
+		parts, all = append(parts, p), all+p.p50
+	}
+	slices.SortFunc(parts, func(a, b part) int { return cmp.Or(cmp.Compare(b.p50, a.p50), cmp.Compare(a.name, b.name)) })
+	var out []string
+	for _, p := range parts[:min(3, len(parts))] {
+		out = append(out, fmt.Sprintf("%s %.0f %%", p.name, 100*float64(p.p50)/float64(max(all, 1))))
+	}
+	return fmt.Sprintf("of %s ms, ", ms(all)) + strings.Join(out, "; ")
 }
 
 // phase is the time from one event to the next.
