@@ -241,7 +241,8 @@ func commitTree(ctx context.Context, g *git.Git, c commitSpec) (string, error) {
 	if c.parent != "" {
 		args = append(args, "-p", c.parent)
 	}
-	date := "@" + strconv.FormatInt(c.when, 10) + " +0000"
+	// A clock may say anything, and git takes no date before 1970.
+	date := "@" + strconv.FormatInt(min(max(c.when, 0), maxCommitTime-1), 10) + " +0000"
 	oid, err := oneLine(ctx, g, git.Cmd{
 		GitDir: c.dir, Args: append(args, c.tree), Stdin: strings.NewReader(c.message),
 		Env: []string{

@@ -100,3 +100,21 @@ time.sleep(3600)`
 		}
 	})
 }
+
+// TestInotify: `log -f` follows also where no inotify instance is left.
+func TestInotify(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id)
+		limit := `unshare --user --map-root-user sh -c 'echo 0 >/proc/sys/user/max_inotify_instances && exec "$@"' sh `
+		if r := w.shell(limit + `true`); r.Exit != 0 {
+			t.Skipf("inotify cannot be limited here: %v", r)
+		}
+		x := w.Open(t, w.repo)
+		r := w.shell(limit + `"$CAISSON" log -f ` + x + ` >log & p=$!
+			until grep -q "about to" log; do "$CAISSON" exec ` + x + ` -- echo followed >/dev/null; "$CAISSON" close ` + x + `; done; wait $p; echo "ended with $?"; cat log; rm log`)
+		if !strings.Contains(r.Stdout, "ended with 0") || !strings.Contains(r.Stdout, "echo followed") {
+			t.Error(r)
+		}
+	})
+}
