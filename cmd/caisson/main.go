@@ -26,6 +26,9 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == wire.SuperviseArg {
 		os.Exit(wire.Supervise())
 	}
+	if len(os.Args) == 3 && os.Args[1] == wire.RemoveArg {
+		os.Exit(wire.Remove(os.Args[2]))
+	}
 	os.Exit(run(openEngine))
 }
 

@@ -32,7 +32,9 @@ type endOptions struct {
 	exit    *int      // its status; nil: it did not run
 	lost    bool      // the supervisor died: a person should see the files
 	expired bool      // the retention is over
-	tell    func(string)
+	// mayLeave: who asked for the end need not wait until many files are removed.
+	mayLeave bool
+	tell     func(string)
 }
 
 // Close implements door.Engine.
@@ -45,7 +47,7 @@ func (m *Manager) Close(ctx context.Context, ref string, o door.CloseOptions) (*
 		return m.closePreview(ctx, t, o)
 	}
 	if l := m.lookup(t.ID()); l != nil {
-		return m.end(l, task.Errorf(task.CodeCanceled, "close", "the task is being closed"), endOptions{discard: o.Discard, keep: o.Keep, tell: o.Progress})
+		return m.end(l, task.Errorf(task.CodeCanceled, "close", "the task is being closed"), endOptions{discard: o.Discard, keep: o.Keep, mayLeave: true, tell: o.Progress})
 	}
 	if t.View.State == task.Closed {
 		rep := closedReport(t)
@@ -59,7 +61,7 @@ func (m *Manager) Close(ctx context.Context, ref string, o door.CloseOptions) (*
 	defer l.release()
 	dctx, done := sys.Detach(ctx, cleanupTime)
 	defer done()
-	return m.finish(dctx, l, endOptions{discard: o.Discard, keep: o.Keep, tell: o.Progress})
+	return m.finish(dctx, l, endOptions{discard: o.Discard, keep: o.Keep, mayLeave: true, tell: o.Progress})
 }
 
 // unansweredTime is how long a supervisor that lives may leave its socket
@@ -209,6 +211,17 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 	}
 	tell(o.tell, "removing the task's files")
 	left, err := m.remove(ctx, l, t, o, rep)
+	if errors.Is(err, errMore) {
+		if err = m.handOver(ctx, l, o); err == nil {
+			rep.State, rep.Removing = task.Closing, true
+			return rep, nil
+		}
+		m.cfg.Log("task " + string(l.id) + ": its files are removed here, not by a process of their own: " + err.Error())
+		o.mayLeave = false
+		if err = m.resumeHere(ctx, l); err == nil {
+			left, err = m.remove(ctx, l, t, o, rep)
+		}
+	}
 	if err != nil {
 		return m.stuck(ctx, l, rep, err)
 	}
@@ -427,7 +440,9 @@ func (m *Manager) closed(ctx context.Context, l *live, rep *task.CloseReport) (*
 		if err := markIn(tx, l.id, l.observed); err != nil {
 			return err
 		}
-		if err := tx.SetState(l.id, task.Closed, func(v *task.View) { v.Retention, v.Asked, v.Results = nil, nil, rep.Rescued }); err != nil {
+		if err := tx.SetState(l.id, task.Closed, func(v *task.View) {
+			v.Retention, v.Asked, v.Results, v.Removing = nil, nil, rep.Rescued, false
+		}); err != nil {
 			return err
 		}
 		return tx.ClearSupervisor(l.id)
@@ -452,7 +467,7 @@ func (m *Manager) stuck(ctx context.Context, l *live, rep *task.CloseReport, cau
 			return err
 		}
 		if err := tx.SetState(l.id, task.Stuck, func(v *task.View) {
-			v.Problem = cause.Error()
+			v.Problem, v.Removing = cause.Error(), false
 			if len(rep.Rescued) > 0 {
 				v.Results = rep.Rescued
 			}

@@ -54,6 +54,10 @@ type Config struct {
 	Serve func(id task.ID) (stop func(), err error)
 	// Spawn starts a supervisor process that does what it is told and stays.
 	Spawn func(ctx context.Context, o Order, progress func(string)) (task.ID, error)
+	// Remove starts a process that calls RemoveRest with the lock that it is
+	// handed and the same order, and returns once that process owns the task; on
+	// an error there is none. May be nil.
+	Remove func(ctx context.Context, id task.ID, lock *os.File, o RemoveOrder) error
 	// Log receives what no caller can be told, one line at a time; may be nil.
 	Log func(text string)
 }

@@ -166,6 +166,7 @@ func (m *Manager) adopt(ctx context.Context, id task.ID) (*live, error) {
 // seizing says how a task is taken over.
 type seizing struct {
 	closed bool               // closed ones too
+	lock   *sys.FileLock      // handed over by its supervisor; nil: it is taken
 	hide   *evidence.Redactor // what the record must not show; may be nil
 }
 
@@ -180,7 +181,7 @@ func (m *Manager) seize(ctx context.Context, id task.ID, s seizing) (*live, inve
 	if err != nil {
 		return nil, t, err
 	}
-	if m.owned(t) {
+	if m.owned(t) && s.lock == nil {
 		return nil, t, busy()
 	}
 	l := &live{id: id, dir: m.taskDir(id)}
@@ -189,7 +190,10 @@ func (m *Manager) seize(ctx context.Context, id task.ID, s seizing) (*live, inve
 	if err := sys.PrivateDir(l.dir); err != nil {
 		return nil, t, task.Errorf(task.CodeStateStore, "reap", "the folder of task %s cannot be used: %w", id, err)
 	}
-	lock, err := sys.TryLock(filepath.Join(l.dir, "lock"))
+	lock := s.lock
+	if lock == nil {
+		lock, err = sys.TryLock(filepath.Join(l.dir, "lock"))
+	}
 	if errors.Is(err, sys.ErrLocked) {
 		return nil, t, busy()
 	}
@@ -202,7 +206,7 @@ func (m *Manager) seize(ctx context.Context, id task.ID, s seizing) (*live, inve
 		return nil, t, err
 	}
 	// Under the lock look again: it may have been finished, or begun, meanwhile.
-	if t, err = m.cfg.DB.Task(ctx, id); err == nil && (m.owned(t) || t.View.State == task.Closed && !s.closed) {
+	if t, err = m.cfg.DB.Task(ctx, id); err == nil && (m.owned(t) && s.lock == nil || t.View.State == task.Closed && !s.closed) {
 		err = busy()
 	}
 	if err != nil {

@@ -350,10 +350,18 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 	if err := sys.Fault("close.removing"); err != nil {
 		return false, err
 	}
+	var now *int // how many files are removed before the rest is left to another process
+	if o.mayLeave && !left {
+		now = new(int)
+		*now = removedNow
+	}
+	more := false
 	for _, sub := range []string{"source", "shadow.git", "home", "out", "rescue-out", applyDir} {
-		if err := source.RemoveTree(ctx, filepath.Join(l.dir, sub)); err != nil {
+		some, err := source.RemoveSome(ctx, filepath.Join(l.dir, sub), now)
+		if err != nil {
 			return false, err
 		}
+		more = more || some
 		if sub == "source" {
 			if err := sys.Fault("close.source"); err != nil {
 				return false, err
@@ -382,6 +390,9 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 		return false, err
 	}
 	l.observed = append(l.observed, inventory.ResourceChange{Kind: kindPins, Name: pinsName(l.id), State: task.Gone})
+	if more {
+		return false, errMore
+	}
 	if !left {
 		l.observed = append(l.observed, inventory.ResourceChange{Kind: kindFiles, Name: string(l.id), State: task.Gone})
 	}

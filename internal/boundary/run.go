@@ -31,7 +31,7 @@ func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, i
 	known := ran && task.CodeOf(err) != task.CodeOutcomeUnknown
 	failed := err != nil || out.Exit != 0
 	err = errors.Join(err, sys.Fault("run.called"))
-	o := endOptions{ofRun: true, failed: failed, discard: req.Discard, tell: io.Progress}
+	o := endOptions{ofRun: true, failed: failed, discard: req.Discard, mayLeave: true, tell: io.Progress}
 	if known {
 		o.exit = &out.Exit
 	}

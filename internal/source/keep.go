@@ -67,9 +67,20 @@ func KeepIgnored(ctx context.Context, ws Workspace) ([]task.ResultRef, error) {
 // folder that dir is in must be caisson's own. A missing one is no error; after
 // a crash it can be called again.
 func RemoveTree(ctx context.Context, dir string) error {
-	err := tree.Remove(ctx, dir, "."+filepath.Base(dir)+".trash")
-	if err != nil {
-		return task.Errorf(task.CodeStuck, "source.remove", "%s cannot be removed: %v", quote(dir), err)
+	_, err := RemoveSome(ctx, dir, nil)
+	return err
+}
+
+// RemoveSome is RemoveTree that removes at most *left entries and counts *left
+// down; nil is without a limit. more says that the limit was reached: the folder
+// has lost its name, and a later RemoveTree of it removes the rest.
+func RemoveSome(ctx context.Context, dir string, left *int) (more bool, err error) {
+	err = tree.RemoveSome(ctx, dir, "."+filepath.Base(dir)+".trash", left)
+	if left != nil && errors.Is(err, tree.ErrLimit) {
+		return true, nil
 	}
-	return nil
+	if err != nil {
+		return false, task.Errorf(task.CodeStuck, "source.remove", "%s cannot be removed: %v", quote(dir), err)
+	}
+	return false, nil
 }

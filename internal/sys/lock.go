@@ -78,6 +78,31 @@ func (l *FileLock) Deleted() func() bool {
 	}
 }
 
+// File returns the open file that is the lock, to be handed to a program that
+// this one starts: the lock is held until both have let go of it.
+func (l *FileLock) File() *os.File { return l.f }
+
+// AdoptLock takes over a lock on path that another process held and handed to
+// this one as the open file f. It is an error when f is not that file, or not
+// locked by it. Programs that this process starts do not inherit it.
+func AdoptLock(f *os.File, path string) (*FileLock, error) {
+	held, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	seen, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !os.SameFile(held, seen) {
+		return nil, fmt.Errorf("lock %s: another file was handed over", path)
+	}
+	if err := adoptFile(f); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return &FileLock{f}, nil
+}
+
 // Unlock releases the lock. The file stays: removing it would let two holders
 // lock different files of the same name.
 func (l *FileLock) Unlock() error {

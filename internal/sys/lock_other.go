@@ -15,3 +15,5 @@ func lockFile(*os.File) error { return ErrUnsupported }
 
 // unlinked cannot be told here: an open file cannot be deleted, or it does not show.
 func unlinked(os.FileInfo) bool { return false }
+
+func adoptFile(*os.File) error { return ErrUnsupported }

@@ -30,3 +30,10 @@ func lockFile(f *os.File) error {
 		return err
 	}
 }
+
+// adoptFile locks what is the same open file as its holder's: which is locked
+// already, so that nothing changes, or not, so that it is now.
+func adoptFile(f *os.File) error {
+	unix.CloseOnExec(int(f.Fd()))
+	return lockFile(f)
+}

@@ -78,6 +78,9 @@ type View struct {
 	NotIsolated []string    `json:"not_isolated,omitempty"`
 	Problem     string      `json:"problem,omitempty"` // why blocked or stuck
 	TaskDir     string      `json:"task_dir,omitempty"`
+	// Removing: of a closing task nothing is left to do but to remove its files,
+	// which the process named as supervisor does.
+	Removing bool `json:"removing,omitempty"`
 	// What a later process needs to end the task as this one would, or to resume it.
 	Need     Vector   `json:"need"`              // levels that a person demanded with --need
 	Ran      bool     `json:"ran"`               // commands may have run: there may be work to rescue
@@ -165,7 +168,8 @@ type CloseReport struct {
 	Discarded bool        `json:"discarded"`
 	Retention *Retention  `json:"retention,omitempty"`
 	Stuck     []Resource  `json:"stuck,omitempty"`
-	Notes     []string    `json:"notes,omitempty"` // what stays, or changed, and why a person should know
+	Removing  bool        `json:"removing,omitempty"` // closing, but for its files: they are being removed by a process of caisson's
+	Notes     []string    `json:"notes,omitempty"`    // what stays, or changed, and why a person should know
 }
 
 // ReapReport is what `reap` did or would do.

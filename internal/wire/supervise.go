@@ -60,6 +60,11 @@ type word struct {
 	Error    *task.ErrorForm `json:"error,omitempty"`
 }
 
+// log opens the file for what is said to nobody.
+func (h *house) log() (*os.File, error) {
+	return os.OpenFile(filepath.Join(h.dirs.State, "supervisor.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+}
+
 // spawn starts a supervisor and waits until its task is ready.
 func (h *house) spawn(ctx context.Context, what boundary.Order, progress func(string)) (task.ID, error) {
 	fail := func(err error) (task.ID, error) {
@@ -80,7 +85,7 @@ func (h *house) spawn(ctx context.Context, what boundary.Order, progress func(st
 	if what.Request.Repo == "" {
 		what.Request.Repo = dir // the supervisor itself stands in /
 	}
-	log, err := os.OpenFile(filepath.Join(h.dirs.State, "supervisor.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := h.log()
 	if err != nil {
 		return fail(err)
 	}

@@ -92,7 +92,7 @@ func open(ctx context.Context, note func(string)) (*house, error) {
 		Version: version.String(), Environ: os.Environ(), Platform: platform(),
 		Worker: h.worker,
 		Remote: func(id task.ID) boundary.Remote { return &control.Client{Path: h.socket(id), Task: id} },
-		Serve:  h.serve, Spawn: h.spawn, Checks: h.checks, Usage: usage,
+		Serve:  h.serve, Spawn: h.spawn, Remove: h.remove, Checks: h.checks, Usage: usage,
 		Log: note,
 	}
 	cfg.Drivers = remember(all.Drivers(all.Config{Worker: h.worker}), dirs.State, h.worker)

@@ -38,6 +38,8 @@ var elsewhere = map[string]bool{
 	"apply.locked": true, "apply.done": true, "swap.begun": true, "swap.staged": true, "swap.journaled": true, "swap.stepped": true, "swap.undone": true,
 	"swap.exchanged": true, "swap.durable": true, "swap.committed": true, "swap.removed": true,
 	"deliver.planned": true, "deliver.intended": true, "deliver.applied": true, "branch.intended": true, "branch.made": true, "export.intended": true, "export.made": true,
+	// TestRemovalKilled
+	"removal.handing": true, "removal.handed": true, "removal.owned": true, "removal.told": true,
 	// TestResumeKilled
 	"hold.taken": true, "hold.settled": true, "hold.recorded": true, "keep.noted": true,
 	"resume.held": true, "resume.intended": true, "resume.recorded": true, "resume.boundary": true, "resume.present": true, "resume.failed": true,

@@ -19,7 +19,9 @@ below refs/caisson/, a bundle where that is not possible), and removes what cais
 made for it. --dry-run shows what there is to lose. The exit status is 7 when files
 stay on disk as kept, or when something could not be removed. Closing a kept
 task ends what ` + "`keep`" + ` asked for: what is not in a ref yet is rescued, then its files go
-(with --keep never also those of a task that was made with --keep always).`,
+(with --keep never also those of a task that was made with --keep always). Many files
+are removed after it has returned, by a process of its own: the task is "removing"
+then, and closing it again waits for it.`,
 		Example: `  caisson close --dry-run fix-login
   caisson close fix-login
   caisson close --keep always t5k`,

@@ -239,7 +239,8 @@ const statesText = `A task:
   probing    the boundary stands and is being measured from inside
   ready      commands may run
   paused     frozen
-  closing    work is being rescued, resources removed
+  closing    work is being rescued, resources removed; shown as removing once nothing
+             but its files is left and a process of its own removes these
   closed     everything is confirmed gone
   kept       processes are gone, files stay until the date in show
   stuck      a cleanup failed; still ours, retried by every command and by reap

@@ -71,7 +71,7 @@ func (a *app) renderList(w io.Writer, tasks []task.View) error {
 		if name == "" {
 			name = "-"
 		}
-		rows = append(rows, []string{string(v.ID), name, string(v.State), age(time.Since(v.Created)), clean(filepath.Base(v.Source.Repo)), what(&v)})
+		rows = append(rows, []string{string(v.ID), name, stateWord(v.State, v.Removing), age(time.Since(v.Created)), clean(filepath.Base(v.Source.Repo)), what(&v)})
 	}
 	t.table("", rows, func(r, c int, s string) string {
 		switch {
@@ -105,6 +105,15 @@ func what(v *task.View) string {
 		return s
 	}
 	return ""
+}
+
+// stateWord is the state that people see: a closing task of which only files are
+// left, which are being removed, needs nothing any more.
+func stateWord(s task.State, removing bool) string {
+	if s == task.Closing && removing {
+		return string(task.Removing)
+	}
+	return string(s)
 }
 
 func stateColor(s task.State) string {

@@ -16,7 +16,7 @@ func (a *app) renderTask(w io.Writer, v *task.View) error {
 	if v.Name != "" {
 		title += "  " + clean(v.Name)
 	}
-	t.printf("%s  %s\n", a.ui.paint(bold, title), a.ui.paint(stateColor(v.State), string(v.State)))
+	t.printf("%s  %s\n", a.ui.paint(bold, title), a.ui.paint(stateColor(v.State), stateWord(v.State, v.Removing)))
 	t.field("problem", v.Problem)
 	t.field("owner", v.Owner)
 	t.field("created", v.Created.Local().Format(time.DateTime)+" ("+age(time.Since(v.Created))+" ago)")
@@ -211,7 +211,10 @@ func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
 		}
 		return t.err
 	}
-	t.printf("%s %s\n", r.ID, a.ui.paint(stateColor(r.State), string(r.State)))
+	t.printf("%s %s\n", r.ID, a.ui.paint(stateColor(r.State), stateWord(r.State, r.Removing)))
+	if r.Removing {
+		t.printf("  it has ended; a process of its own removes its files, and `caisson ls` lists it until they are gone\n")
+	}
 	switch {
 	case r.Discarded:
 		t.printf("  what was not in a ref was given up; results in refs stay\n")

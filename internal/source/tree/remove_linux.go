@@ -16,6 +16,13 @@ import (
 // after a crash: a half-removed folder keeps the name trash with the former
 // name, which Remove finds again.
 func Remove(ctx context.Context, path string, trash string) error {
+	return RemoveSome(ctx, path, trash, nil)
+}
+
+// RemoveSome is Remove that stops with ErrLimit once it has removed *left
+// entries, and counts *left down. What is left of the folder then no longer has
+// its name; the next removal goes on with it. nil is without a limit.
+func RemoveSome(ctx context.Context, path, trash string, left *int) error {
 	dir, name := filepath.Split(filepath.Clean(path))
 	r, err := OpenRoot(filepath.Clean(dir))
 	if errors.Is(err, unix.ENOENT) {
@@ -40,7 +47,7 @@ func Remove(ctx context.Context, path string, trash string) error {
 	case err == nil, errors.Is(err, unix.ENOENT):
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
 		// An earlier removal was cut short; finish that one first.
-		if err := removeBelow(ctx, &r.h, trash); err != nil {
+		if err := removeBelow(ctx, &r.h, trash, left); err != nil {
 			return wrap("remove", trash, err)
 		}
 		if err := unix.Renameat(r.h.fd, name, r.h.fd, trash); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -49,7 +56,7 @@ func Remove(ctx context.Context, path string, trash string) error {
 	default:
 		return wrap("remove", name, err)
 	}
-	if err := removeBelow(ctx, &r.h, trash); err != nil {
+	if err := removeBelow(ctx, &r.h, trash, left); err != nil {
 		return wrap("remove", name, err)
 	}
 	// What an interrupted removal had lifted out of its depth.
@@ -59,7 +66,7 @@ func Remove(ctx context.Context, path string, trash string) error {
 	}
 	for _, n := range names {
 		if strings.HasPrefix(n, trash+".") {
-			if err := removeBelow(ctx, &r.h, n); err != nil {
+			if err := removeBelow(ctx, &r.h, n, left); err != nil {
 				return wrap("remove", n, err)
 			}
 		}
@@ -69,8 +76,8 @@ func Remove(ctx context.Context, path string, trash string) error {
 
 // removeBelow removes name below h. Folders deeper than a few levels are moved
 // up beside name, so that depth costs neither descriptors nor stack.
-func removeBelow(ctx context.Context, h *handle, name string) error {
-	x := remover{ctx: ctx, top: h, name: name}
+func removeBelow(ctx context.Context, h *handle, name string, left *int) error {
+	x := remover{ctx: ctx, top: h, name: name, left: left}
 	todo := []string{name}
 	for len(todo) > 0 {
 		n := todo[len(todo)-1]
@@ -90,11 +97,18 @@ type remover struct {
 	name   string
 	lifted []string
 	n      int
+	left   *int // entries that may still be removed; nil: any number
 }
 
 func (x *remover) remove(h *handle, name string, depth int) error {
 	if err := x.ctx.Err(); err != nil {
 		return err
+	}
+	if x.left != nil {
+		if *x.left <= 0 {
+			return ErrLimit
+		}
+		*x.left--
 	}
 	err := unix.Unlinkat(h.fd, name, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {

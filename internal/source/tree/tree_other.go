@@ -75,3 +75,6 @@ func Settle(*os.File, uint32, Info) (Info, error) { return Info{}, ErrUnsupporte
 
 // Remove reports ErrUnsupported.
 func Remove(context.Context, string, string) error { return ErrUnsupported }
+
+// RemoveSome reports ErrUnsupported.
+func RemoveSome(context.Context, string, string, *int) error { return ErrUnsupported }
