@@ -253,48 +253,12 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 		"name": d.req.Name, "source": plan.Source, "trust": d.req.Trust, "unattended": d.req.Unattended, "origin": d.req.Origin, "version": m.cfg.Version}); err != nil {
 		return err
 	}
-	if _, err := l.log.Append(ctx, evidence.PlanDecided, self, map[string]any{
+	if _, err := l.log.AppendBulk(ctx, evidence.PlanDecided, self, map[string]any{
 		"digest": plan.Digest, "rows": plan.Rows, "matrix": plan.Matrix, "required": d.plan.Required, "levels": plan.Levels,
 		"grants": plan.Grants, "findings": plan.Findings, "limits": plan.Limits}); err != nil {
 		return err
 	}
-	tell(progress, "preparing the source")
-	l.ws.Progress = progress
-	prep, err := source.Prepare(ctx, d.repo, l.ws, source.Inside{ObjectsDir: backend.ObjectsDir, UID: insideUID, GID: insideUID, Disk: l.spec.Limits.DiskBytes})
-	l.ws.Progress = nil
-	if err != nil {
-		return err
-	}
-	if _, err := l.log.AppendBulk(ctx, evidence.SourcePrepared, self, map[string]any{"source": prep.Ref, "pins": prep.Pins}); err != nil {
-		return err
-	}
-	if err := sys.Fault("open.source"); err != nil {
-		return err
-	}
-	if err := m.points(ctx, l, prep.Ref); err != nil {
-		return err
-	}
-	tell(progress, "building the boundary")
-	if _, err := l.log.Append(ctx, evidence.BoundaryIntent, self, map[string]any{"backend": d.driver.Name()}); err != nil {
-		return err
-	}
-	if err := sys.Fault("open.intended"); err != nil {
-		return err
-	}
-	// A look at what the task does not have, while the boundary is being made.
-	look := make(chan string, 1)
-	go func() {
-		text, err := source.Uncommitted(ctx, d.repo, l.ws)
-		if err != nil && ctx.Err() == nil {
-			text = "whether your checkout has uncommitted files could not be told: " + err.Error()
-		}
-		look <- text
-	}()
-	st, err := m.stand(ctx, d.driver, &l.spec, func(cause error) { m.poisoned(l, cause) })
-	uncommitted := <-look
-	if st != nil {
-		l.stands(st)
-	}
+	prep, uncommitted, st, err := m.furnish(ctx, l, d, progress)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,10 @@ type Inside struct {
 	ObjectsDir string // where Repo.Objects[i] appears, as ObjectsDir/i
 	UID, GID   int    // the owner of the files as seen inside
 	Disk       int64  // bytes that the task may have on disk; 0: no limit
+	// Framed is called once the folder of the task's files is there and can be
+	// mounted, while it is still being filled; by the strategy clone alone. May
+	// be nil.
+	Framed func()
 }
 
 // Prepared is what Prepare made.
@@ -42,6 +46,9 @@ func prepareClone(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepa
 	}
 	if err := sys.Fault("source.framed"); err != nil {
 		return nil, err
+	}
+	if in.Framed != nil {
+		in.Framed()
 	}
 	if err := p.clone(ctx); err != nil {
 		return nil, err
