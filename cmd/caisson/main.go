@@ -12,6 +12,7 @@ package main
 import (
 	"context"
 	"os"
+	"runtime/debug"
 
 	"github.com/caisson-dev/caisson/internal/door/cli"
 	"github.com/caisson-dev/caisson/internal/version"
@@ -28,6 +29,11 @@ func main() {
 	}
 	if len(os.Args) == 3 && os.Args[1] == wire.RemoveArg {
 		os.Exit(wire.Remove(os.Args[2]))
+	}
+	if os.Getenv("GOGC") == "" {
+		// A command is over before memory that it gave up is worth looking for. A
+		// supervisor, which stays, keeps to the default.
+		debug.SetGCPercent(400)
 	}
 	os.Exit(run(openEngine))
 }
