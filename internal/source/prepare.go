@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -118,7 +119,7 @@ func (p *preparation) prepared() *Prepared {
 	r := p.r
 	out := &Prepared{Ref: r.Ref, Source: p.ws.source(), Shadow: p.ws.shadow()}
 	out.Ref.Shared = p.shared
-	out.Ref.Notes = append(append([]string(nil), r.Ref.Notes...), p.notes...)
+	out.Ref.Notes = slices.Concat(r.Ref.Notes, p.pinNotes, p.notes)
 	if p.shared {
 		out.Objects = r.Objects
 	}
@@ -182,7 +183,9 @@ type preparation struct {
 	pinned bool
 	shared bool
 	notes  []string
-	head   string
+	// pinNotes are those of pin, which runs beside the checkout.
+	pinNotes []string
+	head     string
 	// With uncommitted state: what that is, the tree it makes when that is not
 	// the base's, and the newest that was put there.
 	carried   *carried
@@ -263,7 +266,7 @@ func (p *preparation) pin(ctx context.Context) error {
 		var refs []Ref
 		for _, ref := range p.r.Refs {
 			if missing[ref.Object] {
-				p.notes = append(p.notes, "left out, its object is missing: "+ref.Name)
+				p.pinNotes = append(p.pinNotes, "left out, its object is missing: "+ref.Name)
 				continue
 			}
 			refs = append(refs, ref)
@@ -276,7 +279,7 @@ func (p *preparation) pin(ctx context.Context) error {
 	// Refs cannot be written after all (read-only file system, a lock that
 	// stays, no space): nothing is shared then.
 	p.pinned, p.shared = false, false
-	p.notes = append(p.notes, "self-contained clone: refs cannot be written into the repository: "+err.Error())
+	p.pinNotes = append(p.pinNotes, "self-contained clone: refs cannot be written into the repository: "+err.Error())
 	return nil
 }
 
