@@ -216,6 +216,9 @@ func TestNameIsFreeOnceKept(t *testing.T) {
 	if err := db.CreateTask(ctx, Task{View: task.View{ID: task.NewID(), Name: "fix", Created: time.Now()}}); task.CodeOf(err) != task.CodeConflict {
 		t.Fatalf("a name of a living task was given again: %v", err)
 	}
+	if err := db.CreateTask(ctx, Task{View: task.View{ID: task.NewID(), Name: string(old), Created: time.Now()}}); task.CodeOf(err) != task.CodeConflict {
+		t.Fatalf("a task is named as another one's id: %v", err)
+	}
 	for _, s := range []task.State{task.Closing, task.Kept} {
 		if err := db.SetState(ctx, old, s, func(v *task.View) { v.Retention = &task.Retention{Until: time.Now().Add(time.Hour)} }); err != nil {
 			t.Fatal(err)

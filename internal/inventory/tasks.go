@@ -60,13 +60,21 @@ func (tx *Tx) exec(op, query string, args ...any) (int64, error) {
 }
 
 // CreateTask records a new task in state planned. View.ID must be set and
-// fresh. A name that another task holds, which is not yet being ended, is an error with
-// code conflict; of two processes with one name exactly one wins. In the same
+// fresh. A name that another task holds, which is not yet being ended, or that is
+// the id of another one, is an error with code conflict; of two processes with one name exactly one wins. In the same
 // Tx call SetSupervisor: a task without one looks abandoned to Due.
 func (tx *Tx) CreateTask(t Task) error {
 	const op = "inventory.create"
 	if _, ok := task.ParseID(string(t.View.ID)); !ok {
 		return task.Errorf(task.CodeInternal, op, "%q is not a task id", t.View.ID)
+	}
+	// An id comes first when a task is asked for, so such a name would never be heard.
+	if id, ok := task.ParseID(t.View.Name); ok {
+		if _, err := tx.Task(id); err == nil {
+			return task.Errorf(task.CodeConflict, op, "the name %q is the id of another task", t.View.Name).WithHint("choose another name")
+		} else if task.CodeOf(err) != task.CodeNotFound {
+			return err
+		}
 	}
 	if t.View.Created.IsZero() {
 		t.View.Created = tx.db.now()

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/caisson-dev/caisson/internal/source/tree"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -204,7 +205,7 @@ func (c *copier) once(p *packer, dst, src *os.File, size int64, path string) (in
 	}
 	b := c.buf[:n]
 	if n >= 4*blockSize {
-		if _, err := copySparse(dst, bytes.NewReader(b)); err != nil {
+		if _, err := sys.CopySparse(dst, bytes.NewReader(b)); err != nil {
 			return 0, "", err
 		}
 	} else if _, err := dst.WriteAt(b, 0); err != nil {

@@ -346,7 +346,7 @@ func TestNamesThatFold(t *testing.T) {
 		}
 		return out
 	}
-	for _, c := range [][]string{{"a.txt", "A.txt"}, {"x/y", "X/z"}, {"é", "É"}, {"d/A/x", "d/a"}} {
+	for _, c := range [][]string{{"a.txt", "A.txt"}, {"x/y", "X/z"}, {"é", "É"}, {"d/A/x", "d/a"}, {"caf\u00e9", "cafe\u0301"}, {"n\u00e9/x", "ne\u0301/y"}} {
 		if a, _ := foldClash(l(c...)); a == "" {
 			t.Errorf("%q fold", c)
 		}

@@ -245,8 +245,13 @@ func writeOver(path, text string) error {
 
 // end removes what is left of ours, done or not.
 func (e *exporting) end(ctx context.Context) {
-	_ = removeTreeOf(context.WithoutCancel(ctx), e.work)
+	err := removeTreeOf(context.WithoutCancel(ctx), e.work)
 	_ = e.lock.Unlock()
+	if err != nil {
+		// On NFS and FUSE a file that is open keeps a name, so its folder stays
+		// until the lock is closed.
+		_ = removeTreeOf(context.WithoutCancel(ctx), e.work)
+	}
 }
 
 // removeExport removes a folder that an export of this task left unfinished.
@@ -295,41 +300,18 @@ func removeTreeOf(ctx context.Context, dir string) error {
 
 // folds refuses names that the target's file system would take for one another.
 func (e *exporting) folds() error {
-	probe := filepath.Join(e.work, "Case")
-	if err := os.Mkdir(probe, 0o700); err != nil {
+	folds, err := foldsNames(e.work)
+	if err != nil {
 		return e.fail("a folder in it cannot be made", err)
 	}
-	insensitive := exists(filepath.Join(e.work, "cASE"))
-	if err := os.Remove(probe); err != nil {
-		return e.fail("a folder in it cannot be removed", err)
-	}
-	if !insensitive {
+	if !folds {
 		return nil
 	}
 	if a, b := foldClash(e.names); a != "" {
 		return task.Errorf(task.CodeConflict, "source.export", "%s and %s are one name on the file system of %s", quote(a), quote(b), quote(e.target)).
-			WithHint("name a folder on a file system that tells case apart, or use `caisson export %s --patch`", e.r.Task)
+			WithHint("name a folder on a file system that tells case and accents apart, or use `caisson export %s --patch`", e.r.Task)
 	}
 	return nil
-}
-
-// foldClash finds two paths, files or folders, that differ in case only.
-func foldClash(entries []listed) (a, b string) {
-	seen := map[string]string{}
-	for _, e := range entries {
-		for i := 0; i <= len(e.path); i++ {
-			if i < len(e.path) && e.path[i] != '/' {
-				continue
-			}
-			p := e.path[:i]
-			low := strings.ToLower(p)
-			if other, ok := seen[low]; ok && other != p {
-				return other, p
-			}
-			seen[low] = p
-		}
-	}
-	return "", ""
 }
 
 // write lets git check the tree out into the folder of ours, where nobody else

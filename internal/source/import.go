@@ -215,12 +215,12 @@ type result struct {
 }
 
 // resultNames maps the task's refs to names below refs/caisson/<id>/. Names that
-// would collide there, also on a file system without case or because one is
+// would collide there, also on a file system without case or accents or because one is
 // another's folder, get a number.
 func resultNames(refs []Ref) []result {
 	taken := map[string]bool{}
 	free := func(n string) bool {
-		low := strings.ToLower(n)
+		low := folded(n)
 		if taken[low] || taken[low+"/"] {
 			return false
 		}
@@ -254,7 +254,7 @@ func resultNames(refs []Ref) []result {
 		for n := 2; !free(res.name); n++ {
 			res.name = space + "/" + leaf + "-" + strconv.Itoa(n)
 		}
-		low := strings.ToLower(res.name)
+		low := folded(res.name)
 		taken[low] = true
 		for i := range low {
 			if low[i] == '/' {

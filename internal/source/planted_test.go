@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -209,7 +210,7 @@ func TestSparseFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dst.Close()
-	if n, err := copySparse(dst, src); err != nil || n != 64<<20 {
+	if n, err := sys.CopySparse(dst, src); err != nil || n != 64<<20 {
 		t.Fatalf("%d bytes, %v", n, err)
 	}
 	a, _ := os.ReadFile(p)

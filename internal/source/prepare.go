@@ -509,6 +509,9 @@ func (p *preparation) checkout(ctx context.Context, treeish string) error {
 	if treeish == "" {
 		return nil
 	}
+	if err := p.foldsHere(ctx, treeish); err != nil {
+		return err
+	}
 	p.ws.say("checking files out")
 	cmd := git.Cmd{
 		GitDir: p.ws.source() + "/.git", WorkTree: p.ws.source(), Progress: p.ws.Progress,
@@ -521,7 +524,20 @@ func (p *preparation) checkout(ctx context.Context, treeish string) error {
 		cmd.GitDir, cmd.Env = p.ws.shadow(), []string{"GIT_INDEX_FILE=" + p.ws.shadow() + "/" + baseIndex}
 		cmd.Config = append(cmd.Config, "core.bare=false")
 	}
+	index := p.ws.source() + "/.git/index"
+	if p.r.Ref.Strategy != task.StrategyClone {
+		index = p.ws.shadow() + "/" + baseIndex
+	}
 	_, err := p.r.git.Run(ctx, cmd)
+	if err == nil && p.recodes(index) {
+		// Workers that check files out beside each other convert to another
+		// encoding with freed memory (git 2.39, and none is known to be free of
+		// it): such files are then as they are in the object, or worse.
+		if err = os.Remove(index); err == nil {
+			cmd.Config = append(cmd.Config, "checkout.workers=1")
+			_, err = p.r.git.Run(ctx, cmd)
+		}
+	}
 	if git.Status(err) > 0 {
 		// The check beside this one finds it too, and cancels.
 		if missing, lerr := p.r.lacks(context.WithoutCancel(ctx), treeish); lerr == nil && missing && treeish == p.r.Ref.Base {

@@ -40,12 +40,12 @@ func looksLikeObject(name string) bool {
 }
 
 // refsClash reports whether two refs of different names cannot both exist on
-// every file system: names that differ in case only, or one that is a folder of
+// every file system: names that differ in case or accents only, or one that is a folder of
 // the other.
 func refsClash(a, b string) bool {
 	x, y := strings.Split(a, "/"), strings.Split(b, "/")
 	for i := range min(len(x), len(y)) {
-		if !strings.EqualFold(x[i], y[i]) {
+		if foldName(x[i]) != foldName(y[i]) {
 			return false
 		}
 		if x[i] != y[i] {

@@ -121,7 +121,8 @@ func (r *Repo) setBase(base, asked string, refs []Ref) error {
 				WithHint("write the full name, for example --base %s", quote(h.Name))
 		}
 	}
-	if name == asked {
+	// Digits in full are the object, also where a ref has them for its name.
+	if name == asked && !git.IsOID(name) {
 		for _, h := range hits {
 			if b := branch(h.Name); b != "" {
 				r.Ref.Branch = b

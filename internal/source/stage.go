@@ -1,7 +1,6 @@
 package source
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/source/tree"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -77,7 +77,7 @@ func (st *stage) put(p string, r io.Reader, mode os.FileMode) error {
 	if err != nil {
 		return st.fail(p, err)
 	}
-	n, err := copySparse(f, io.LimitReader(r, st.left+1))
+	n, err := sys.CopySparse(f, io.LimitReader(r, st.left+1))
 	if err == nil {
 		err = f.Chmod(mode)
 	}
@@ -94,27 +94,6 @@ func (st *stage) put(p string, r io.Reader, mode os.FileMode) error {
 func (st *stage) full() error {
 	return task.Errorf(task.CodeLimit, "source.stage", "the task changed more than %d GiB of files", maxStaged>>30).
 		WithHint("remove or ignore large files inside")
-}
-
-// copySparse copies and leaves a hole for every block of zeros: a file that took
-// no space inside, whatever its size, must not fill the disk of the host.
-func copySparse(dst *os.File, src io.Reader) (n int64, err error) {
-	buf, zero := make([]byte, 64<<10), make([]byte, 64<<10)
-	for {
-		m, rerr := io.ReadFull(src, buf)
-		if m > 0 && !bytes.Equal(buf[:m], zero[:m]) {
-			if _, err := dst.WriteAt(buf[:m], n); err != nil {
-				return n, err
-			}
-		}
-		n += int64(m)
-		switch {
-		case errors.Is(rerr, io.EOF), errors.Is(rerr, io.ErrUnexpectedEOF):
-			return n, dst.Truncate(n)
-		case rerr != nil:
-			return n, rerr
-		}
-	}
 }
 
 // link writes a copy of a symbolic link. Nothing ever follows it.
@@ -184,20 +163,36 @@ func (ws Workspace) recordFiles(ctx context.Context, g *git.Git, r recording) (s
 			return "", r.fail("the deleted files cannot be recorded", err)
 		}
 	}
+	add := append(append([]string{"update-index"}, r.add...), "-z", "--stdin")
+	tries := maxRecords
+	var record func(paths []string) error
+	record = func(paths []string) error {
+		_, err := g.Run(ctx, cmd(joinZ(paths), add...))
+		tries--
+		if git.Status(err) <= 0 {
+			return err
+		}
+		// Attributes chosen inside can make a conversion fail, for example an
+		// encoding that the content is not in. The bytes of that file count then;
+		// every other one is converted as ever.
+		if len(paths) > 1 && tries > 0 {
+			if err := record(paths[:len(paths)/2]); err != nil {
+				return err
+			}
+			return record(paths[len(paths)/2:])
+		}
+		converting := dir
+		if dir, err = r.raw(); err == nil {
+			_, err = g.Run(ctx, cmd(joinZ(paths), add...))
+		}
+		dir = converting
+		if err != nil {
+			return r.fail("the changed files cannot be recorded", err)
+		}
+		return nil
+	}
 	if len(r.paths) > 0 {
-		add := append(append([]string{"update-index"}, r.add...), "-z", "--stdin")
-		_, err := g.Run(ctx, cmd(joinZ(r.paths), add...))
-		switch {
-		case git.Status(err) > 0:
-			// Attributes chosen inside can make a conversion fail, for example
-			// an encoding that the content is not in. The bytes count then.
-			if dir, err = r.raw(); err == nil {
-				_, err = g.Run(ctx, cmd(joinZ(r.paths), add...))
-			}
-			if err != nil {
-				return "", r.fail("the changed files cannot be recorded", err)
-			}
-		case err != nil:
+		if err := record(r.paths); err != nil {
 			return "", err
 		}
 	}
@@ -207,6 +202,10 @@ func (ws Workspace) recordFiles(ctx context.Context, g *git.Git, r recording) (s
 	}
 	return oid, nil
 }
+
+// maxRecords bounds how often git is started to find the files that cannot be
+// converted. Beyond it the bytes count of all that are left together.
+const maxRecords = 100
 
 // rawGitDir makes a git directory beside the stage that shares the shadow's
 // objects but switches every conversion off. It is used once; the shadow's own

@@ -75,6 +75,9 @@ func (p *ApplyPlan) survey(ctx context.Context, root *os.File) (*survey, error) 
 			return nil, err
 		}
 	}
+	if err := s.twins(); err != nil {
+		return nil, err
+	}
 	if err := s.compare(ctx); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/source/tree"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -290,7 +291,7 @@ func (u *unpacking) regular(p string, m member, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	n, err := copySparse(dst, io.LimitReader(r, m.size))
+	n, err := sys.CopySparse(dst, io.LimitReader(r, m.size))
 	if err == nil && n != m.size {
 		err = io.ErrUnexpectedEOF
 	}

@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -65,4 +66,29 @@ func Rename(from, to string) error {
 		return err
 	}
 	return SyncDir(a)
+}
+
+// zeros is what a hole reads as.
+var zeros = make([]byte, 64<<10)
+
+// CopySparse copies src to dst, which is empty, and leaves a hole for every block
+// of zeros: a file that takes no space on the disk, whatever its size, must not
+// begin to take it as a copy. It returns how many bytes there are.
+func CopySparse(dst *os.File, src io.Reader) (n int64, err error) {
+	buf := make([]byte, len(zeros))
+	for {
+		m, rerr := io.ReadFull(src, buf)
+		if m > 0 && !bytes.Equal(buf[:m], zeros[:m]) {
+			if _, err := dst.WriteAt(buf[:m], n); err != nil {
+				return n, err
+			}
+		}
+		n += int64(m)
+		switch {
+		case errors.Is(rerr, io.EOF), errors.Is(rerr, io.ErrUnexpectedEOF):
+			return n, dst.Truncate(n)
+		case rerr != nil:
+			return n, rerr
+		}
+	}
 }

@@ -200,9 +200,23 @@ const (
 // something else: one that begins with "-" could not be closed by name.
 func nameError(name string) error {
 	if name != "" && (strings.Trim(name, nameChars) != "" || strings.ContainsAny(name[:1], "-.")) {
-		return task.Errorf(task.CodeUsage, "cli", "the name %q: letters, digits, and _ . - after the first", name).WithHint("for example fix-login")
+		return task.Errorf(task.CodeUsage, "cli", "the name %q: letters, digits, and _ . - after the first", clipped(name)).WithHint("for example fix-login")
+	}
+	if len(name) > maxName {
+		return task.Errorf(task.CodeUsage, "cli", "the name %q is longer than %d characters", clipped(name), maxName).WithHint("for example fix-login")
 	}
 	return nil
+}
+
+// maxName bounds a task's name, in bytes: it stands in every line about the task.
+const maxName = 100
+
+// clipped is a text that somebody typed, short enough for a line.
+func clipped(s string) string {
+	if len(s) > maxName {
+		return s[:maxName] + "…"
+	}
+	return s
 }
 
 const nameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"

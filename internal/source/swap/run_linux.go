@@ -267,20 +267,28 @@ func (r *runner) fill(name string, c *Content, syncIt bool) error {
 	return unix.Fchmodat(r.slot(), name, c.Perm, 0)
 }
 
+// largeFile is the size from which it is worth to look for holes, in bytes.
+const largeFile = 1 << 20
+
 func copyTo(from, to string, syncIt bool) error {
 	in, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	if st, err := in.Stat(); err != nil || !st.Mode().IsRegular() {
+	st, err := in.Stat()
+	if err != nil || !st.Mode().IsRegular() {
 		return errors.Join(err, fs.ErrInvalid)
 	}
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
+	if st.Size() < largeFile {
+		_, err = io.Copy(out, in)
+	} else {
+		_, err = sys.CopySparse(out, in)
+	}
 	if err == nil && syncIt {
 		err = out.Sync()
 	}
