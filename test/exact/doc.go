@@ -6,4 +6,7 @@
 //
 // Its limit: it knows the product by its command line only. CAISSON_TEST_LONG=1
 // raises all counts; figures are printed and never compared with a limit.
+// CAISSON_TEST_FOLDING=DIR names a folder on a file system without case, where
+// the kernel has none; CAISSON_TEST_ALONE=1 says that nothing else happens on the
+// machine, so that every difference of the host counts.
 package exact
