@@ -547,9 +547,5 @@ func (p *preparation) checkout(ctx context.Context, treeish string) error {
 	if err != nil {
 		return p.fail("the base cannot be checked out", err)
 	}
-	index := cmd.GitDir + "/index"
-	if p.r.Ref.Strategy != task.StrategyClone {
-		index = p.ws.shadow() + "/" + baseIndex
-	}
 	return p.fill(ctx, index)
 }
