@@ -128,6 +128,9 @@ func inspectRepo(ctx context.Context, o Options) (*Repo, error) {
 		if err := r.unknownFormat(ctx); err != nil {
 			return nil, err
 		}
+		if askedRevision == "HEAD" && task.CodeOf(e3) == task.CodeNotFound {
+			return nil, broken("check it with `git status` and `git fsck`", "git cannot use the repository %s: %v", quote(r.Ref.Repo), e3)
+		}
 		return nil, e3
 	}
 	if err := r.setBase(base, o.Base, refs); err != nil {
@@ -270,7 +273,7 @@ func (r *Repo) judge(l layout, c *config, env []string) error {
 		r.shallow = b
 		r.note("shallow repository: the task's history ends where yours does")
 	}
-	if truth(c.last["core.sparsecheckout"]) {
+	if truth(c.last["core.sparsecheckout"]) && r.Ref.Strategy != task.StrategyCheckout {
 		r.note("sparse checkout is not carried over: the task has every file of the base")
 	}
 	return nil
