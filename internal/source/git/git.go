@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -275,6 +276,10 @@ func (g *Git) Run(ctx context.Context, c Cmd) ([]byte, error) {
 	errs := &lastLines{progress: c.Progress}
 	p.Stderr = errs
 	Spawns.Add(1)
+	// git gets its death signal when the thread that started it ends, not the
+	// process: no goroutine that takes its thread with it may run on this one.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	err := p.Start()
 	if err == nil {
 		if c.MemoryMax > 0 {
