@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -54,6 +55,9 @@ func idmapNS(worker *os.File, ownerUID, ownerGID, seen int) (*os.File, error) {
 	if err := sealDescriptors(); err != nil {
 		return nil, err
 	}
+	// The death signal comes when the thread ends, not the process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	proc, err := startProcess(worker, &os.ProcAttr{
 		Env: []string{}, Files: []*os.File{null, null, null, far}, Sys: attr,
 	})

@@ -351,3 +351,36 @@ func FuzzParse(f *testing.F) {
 		ParseVersion(s)
 	})
 }
+
+// TestThreadsThatEnd runs git while threads of this process end: the kernel
+// takes the end of the thread that started a program for the parent's.
+func TestThreadsThatEnd(t *testing.T) {
+	g := host(t)
+	const n = 8
+	errs := make(chan error, n)
+	var held []*io.PipeWriter
+	for range n {
+		r, w := io.Pipe()
+		held = append(held, w)
+		go func() {
+			_, err := g.Run(t.Context(), Cmd{Args: []string{"hash-object", "--stdin"}, Stdin: r})
+			errs <- err
+		}()
+	}
+	for range 200 {
+		done := make(chan struct{})
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			close(done)
+		}()
+		<-done
+	}
+	for _, w := range held {
+		w.Close()
+	}
+	for range n {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
