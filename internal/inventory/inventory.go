@@ -89,6 +89,11 @@ func openSchema(ctx context.Context, path string, s schema) (*DB, error) {
 	return db, nil
 }
 
+// busySeconds is how long one command waits for the write lock. SQLite's waiters
+// do not queue, they look again from time to time: of a hundred commands at once
+// on a slow disk some wait many times as long as one transaction takes.
+const busySeconds = 60
+
 // dsn keeps to what every driver understands, so that the driver can change.
 // journal_mode is not here: it is a property of the file, set at creation.
 func dsn(path string) string {
@@ -96,7 +101,7 @@ func dsn(path string) string {
 	if u.Path != "" && u.Path[0] != '/' {
 		u.Path = "/" + u.Path // a drive letter
 	}
-	u.RawQuery = "_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
+	u.RawQuery = fmt.Sprintf("_txlock=immediate&_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)", busySeconds*1000)
 	return u.String()
 }
 
@@ -165,8 +170,8 @@ func (db *DB) Checkpoint(ctx context.Context) error {
 }
 
 // Tx makes every change that fn makes through its argument durable at once, or
-// none when fn returns an error, at the cost of one fsync. It waits up to ten
-// seconds for other processes. fn must not use the DB and should be quick: it
+// none when fn returns an error, at the cost of one fsync. It waits up to a
+// minute for other processes. fn must not use the DB and should be quick: it
 // holds the only write lock. When ctx ends before the commit nothing was changed
 // and the error has code canceled.
 func (db *DB) Tx(ctx context.Context, fn func(*Tx) error) error {
@@ -205,7 +210,7 @@ func (db *DB) fail(op string, err error) error {
 	e := task.Errorf(task.CodeStateStore, op, "the inventory %s cannot be used: %w", db.path, db.cause(code, err))
 	switch code {
 	case sqliteBusy:
-		return e.WithHint("another caisson process held it for more than ten seconds; try again")
+		return e.WithHint("other caisson processes held it for %d seconds; try again", busySeconds)
 	case sqliteReadOnly, sqliteCantOpen:
 		return e.WithHint("make the folder writable or set CAISSON_STATE_DIR to another; where it is writable, `ulimit -n` may be too low")
 	case sqliteIO:
