@@ -303,7 +303,7 @@ fast)
 	step "formatting" formatted
 	step "summary tool" build_summary
 	step "vet" go vet $PKGS
-	step "short tests" gotest fast -short -vet=off -timeout 100s $PKGS
+	step "short tests" gotest fast -short -vet=off -timeout "${TIMEOUT:-100s}" $PKGS
 	;;
 all)
 	step "tools" tools

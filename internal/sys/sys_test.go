@@ -220,7 +220,7 @@ func TestDirs(t *testing.T) {
 		t.Fatal("a relative override was accepted")
 	}
 	// Another user's runtime folder, as sudo passes it on, is skipped.
-	foreign := "/"
+	foreign := "/usr"
 	if os.Geteuid() == 0 {
 		foreign = t.TempDir()
 		if err := os.Chown(foreign, 65534, 65534); err != nil {
@@ -272,7 +272,7 @@ func TestPrivateDir(t *testing.T) {
 		}
 		bad = append(bad, p)
 	} else {
-		bad = append(bad, "/")
+		bad = append(bad, "/usr")
 	}
 	for _, p := range bad {
 		if err := PrivateDir(p); !errors.Is(err, ErrNotPrivate) {

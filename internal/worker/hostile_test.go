@@ -160,6 +160,10 @@ func TestToolCannotReachTheChannel(t *testing.T) {
 				t.Logf("control %s not live: ptrace_scope is %s", want, s)
 				continue
 			}
+			if status, _ := os.ReadFile("/proc/self/status"); strings.Contains(string(status), "\nSeccomp:\t2") {
+				t.Logf("control %s not live: this process runs under a system call filter already", want)
+				continue
+			}
 			t.Errorf("control: %s did not work against a tool either:\n%s", want, out)
 		}
 	}

@@ -124,7 +124,9 @@ func TestToolFilterRefuses(t *testing.T) {
 		}
 	}
 	// Some are refused to an unprivileged process anyway, with the same errno.
-	if same > len(calls)/2 {
+	if same > len(calls)/2 && seccompActive() {
+		t.Logf("no control: this process runs under a filter already, %d of %d calls answer the same without ours", same, len(calls))
+	} else if same > len(calls)/2 {
 		t.Errorf("%d of %d calls answer the same without the filter: the test proves little", same, len(calls))
 	}
 }
@@ -152,6 +154,9 @@ func TestToolFilterSocketFamilies(t *testing.T) {
 }
 
 func TestGrantsRelaxExactlyTheirPart(t *testing.T) {
+	if seccompActive() {
+		t.Skip("this process runs under a filter already: what ours lets through is refused by that one")
+	}
 	list := []call{
 		{"ptrace", unix.SYS_PTRACE, [6]uintptr{unix.PTRACE_TRACEME}},
 		{"personality", unix.SYS_PERSONALITY, [6]uintptr{0x40000}},

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -99,8 +100,12 @@ func TestFormattersTakeThePages(t *testing.T) {
 			var out bytes.Buffer
 			c := exec.Command(prog, append(argv[1:], filepath.Join(dir, n))...)
 			c.Stdout, c.Stderr = &out, &out
-			if err := c.Run(); err != nil || out.Len() > 0 {
-				t.Errorf("%s: %s: %v\n%s", argv[0], n, err, out.String())
+			err := c.Run()
+			// Of groff's own installation, not of the page: a file of /etc that some
+			// machines and every boundary are without.
+			text := regexp.MustCompile(`(?m)^.*can't find macro file 'man\.local'\n`).ReplaceAllString(out.String(), "")
+			if err != nil || text != "" {
+				t.Errorf("%s: %s: %v\n%s", argv[0], n, err, text)
 			}
 		}
 	}
