@@ -1,4 +1,4 @@
-# Targets: build man install test test-fast dogfood demo bench clean. What each needs is in CONTRIBUTING.md.
+# Targets: build man install test test-fast dogfood fuzz demo bench clean. What each needs is in CONTRIBUTING.md.
 
 GO      ?= go
 PREFIX  ?= /usr/local
@@ -12,7 +12,7 @@ BUILD   := $(GO) build -trimpath -buildvcs=false
 WORKER  := internal/workerbin/bin/caisson-worker
 STAMP    = -X $(MODULE)/internal/version.version=$(VERSION) -X $(MODULE)/internal/version.commit=$(COMMIT)
 
-.PHONY: build worker man install test test-fast dogfood demo bench clean
+.PHONY: build worker man install test test-fast dogfood fuzz demo bench clean
 
 build: worker
 	$(BUILD) -ldflags "-s -w $(STAMP) -X $(MODULE)/internal/workerbin.digest=$$( (sha256sum $(WORKER) || shasum -a 256 $(WORKER)) 2>/dev/null | cut -d' ' -f1)" -o bin/caisson ./cmd/caisson
@@ -39,6 +39,10 @@ test-fast: worker
 # The short tests inside a boundary of our own; see CONTRIBUTING.md.
 dogfood: build
 	bash scripts/dogfood.sh
+
+# FUZZTIME=5m for longer, FUZZ=PATTERN for some of them.
+fuzz:
+	bash scripts/fuzz.sh $(FUZZ)
 
 demo:
 	bash scripts/demo.sh

@@ -23,7 +23,7 @@ type entry struct {
 	mode             int64
 }
 
-func tarOf(t *testing.T, es ...entry) []byte {
+func tarOf(t testing.TB, es ...entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -48,7 +48,7 @@ func tarOf(t *testing.T, es ...entry) []byte {
 	return b.Bytes()
 }
 
-func zipOf(t *testing.T, es ...entry) []byte {
+func zipOf(t testing.TB, es ...entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -73,7 +73,7 @@ func zipOf(t *testing.T, es ...entry) []byte {
 	return b.Bytes()
 }
 
-func zipped(t *testing.T, b []byte) []byte {
+func zipped(t testing.TB, b []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
@@ -322,6 +322,9 @@ func empties(n int) (es []entry) {
 func FuzzUnpack(f *testing.F) {
 	f.Add([]byte("PK\x05\x06" + strings.Repeat("\x00", 18)))
 	f.Add([]byte("BZh91AY&SY"))
+	for _, b := range hostileArchives(f) {
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dir := t.TempDir()
 		file := dir + "/archive"

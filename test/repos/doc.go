@@ -3,6 +3,6 @@
 // refused before it has any effect, with the next step. The table that the
 // tests run is also docs/repositories.md.
 //
-// Its limit: it knows the product by its command line only. CAISSON_TEST_LONG=1
+// Its limit: it knows the product by its command line only. CAISSON_TEST_FULL=1
 // lets each identity take every kind, and makes the large ones larger.
 package repos

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(harness.Main(m))
 }
 
-var long = os.Getenv("CAISSON_TEST_LONG") != ""
+var long = os.Getenv("CAISSON_TEST_FULL") != ""
 
 // place is one identity with a folder in which a kind of repository is made.
 type place struct {
