@@ -23,7 +23,7 @@ func TestGoProject(t *testing.T) {
 		mod, complete := moduleSeed(t)
 		repo := project(t, id, "github.com/spf13/cobra")
 		pattern := "."
-		if complete {
+		if complete && long() { // the package of its documentation compiles for minutes what shows nothing new
 			pattern = "./..."
 		}
 		on(t, id, repo, func() {

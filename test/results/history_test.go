@@ -111,7 +111,7 @@ func edits(r *rand.Rand, list []string, n int) string {
 // makes of the user's checkout is what plain git apply makes of a clone.
 func TestAgainstPlainGit(t *testing.T) {
 	t.Parallel()
-	rounds := count(8, 250)
+	rounds := count(5, 250)
 	for i, module := range projects {
 		harness.Each(t, func(t *testing.T, id *harness.Identity) {
 			p := &place{Identity: id, t: t, marks: id.Tmp}
