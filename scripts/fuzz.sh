@@ -25,6 +25,7 @@ while IFS=: read -r file name; do
 	echo "== $pkg $name"
 	# The tests' own way of running: in the package's folder, which holds testdata.
 	(cd "$pkg" && TMPDIR=$work nice "$bin" -test.run '^$' -test.fuzz "^$name\$" -test.fuzztime "$time" -test.fuzzcachedir "$work/cache/$pkg" -test.parallel 2) >"$work/out" 2>&1 ||
+		! grep -q 'Failing input\|panic' "$work/out" && grep -q 'context deadline exceeded' "$work/out" || # go's own clock, on a busy machine
 		bad+=("$pkg $name")
 	tail -n 3 "$work/out"
 	[ ${#bad[@]} -eq 0 ] || [ "${bad[-1]}" != "$pkg $name" ] || cat "$work/out"

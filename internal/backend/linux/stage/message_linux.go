@@ -177,6 +177,9 @@ func parseControl(b []byte) (fds []int, cred *unix.Ucred, err error) {
 	for i := range msgs {
 		switch msgs[i].Header.Type {
 		case unix.SCM_RIGHTS:
+			if len(msgs[i].Data)%4 != 0 {
+				return fds, cred, errors.New("half a descriptor") // x/sys would panic
+			}
 			f, err := unix.ParseUnixRights(&msgs[i])
 			if err != nil {
 				return fds, cred, err
