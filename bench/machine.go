@@ -17,10 +17,9 @@ import (
 
 // machine is what the figures were taken on.
 type machine struct {
-	facts    map[string]string
-	order    []string
-	versions []string
-	fsync    time.Duration
+	facts map[string]string
+	order []string
+	fsync time.Duration
 }
 
 func (m *machine) fact(key, format string, args ...any) {

@@ -239,19 +239,6 @@ func same(t *testing.T, what string, got, want map[string]string) {
 	}
 }
 
-// tarOf packs a folder's files without .git.
-func (w *world) tarOf(dir string) []byte {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), harness.Limit)
-	defer cancel()
-	cmd := w.Command(ctx, dir, "tar", "--exclude=./.git", "-cf", "-", ".")
-	out, err := cmd.Output()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return out
-}
-
 // inside returns a task's files as they are inside.
 func (w *world) inside(id string) map[string]string {
 	w.t.Helper()

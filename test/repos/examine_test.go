@@ -30,8 +30,6 @@ type kind struct {
 	as    string                    // the identity it takes: "root", "user"; else any
 	more  func(p *place, id string) // in the open task
 	after func(p *place, id string) // when it has ended
-	// left are patterns of what the ways back may add to the kind's folders.
-	left []string
 	// skip names ways that are not tried, since the user's own git cannot make
 	// or show what they need, or the case is in other hands: "edit" (the change
 	// set is more's), "dirty", "worktree", "home" (more or after).
