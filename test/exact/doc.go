@@ -4,7 +4,7 @@
 // git on a plain clone says what is right, byte for byte; and a picture of the
 // whole host before and after says that nothing else happened.
 //
-// Its limit: it knows the product by its command line only. CAISSON_TEST_LONG=1
+// Its limit: it knows the product by its command line only. CAISSON_TEST_FULL=1
 // raises all counts; figures are printed and never compared with a limit.
 // CAISSON_TEST_FOLDING=DIR names a folder on a file system without case, where
 // the kernel has none; CAISSON_TEST_ALONE=1 says that nothing else happens on the

@@ -79,7 +79,7 @@ func TestRealHistories(t *testing.T) {
 				t.Skipf("there are %d versions of %s on this machine", len(h.versions), h.name)
 			}
 			if (i == 1 || i == 2) && !long() {
-				t.Skip("large; CAISSON_TEST_LONG=1 takes it")
+				t.Skip("large; CAISSON_TEST_FULL=1 takes it")
 			}
 			run := one
 			if i == 0 {

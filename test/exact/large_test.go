@@ -73,7 +73,7 @@ func (w *world) measured(id string, args ...string) harness.Result {
 	return r
 }
 
-// TestManyFiles works on a repository of very many files (CAISSON_TEST_LONG=1:
+// TestManyFiles works on a repository of very many files (CAISSON_TEST_FULL=1:
 // 100,000): run, changes of every kind in a tenth of them, every way out, the end.
 func TestManyFiles(t *testing.T) {
 	one(t, "", func(w *world) {
@@ -137,7 +137,7 @@ func blocks(t *testing.T, path string) int64 {
 	return st.Blocks * 512
 }
 
-// TestHugeFile has a file of 2 GB (CAISSON_TEST_LONG=1) in the base, changes it
+// TestHugeFile has a file of 2 GB (CAISSON_TEST_FULL=1) in the base, changes it
 // inside and makes another there. What takes no space inside takes none outside.
 func TestHugeFile(t *testing.T) {
 	one(t, "", func(w *world) {
@@ -192,7 +192,7 @@ func TestHugeFile(t *testing.T) {
 	})
 }
 
-// TestManyIgnored makes very many files that are ignored (CAISSON_TEST_LONG=1:
+// TestManyIgnored makes very many files that are ignored (CAISSON_TEST_FULL=1:
 // a million), in one folder and beside every other file: they are looked at in
 // bounded time and memory, and none is lost at the end.
 func TestManyIgnored(t *testing.T) {

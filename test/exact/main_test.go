@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // long reports whether a nightly run was asked for.
-func long() bool { return os.Getenv("CAISSON_TEST_LONG") != "" }
+func long() bool { return os.Getenv("CAISSON_TEST_FULL") != "" }
 
 // count raises a number to what one waits for in a nightly run.
 func count(short, full int) int {

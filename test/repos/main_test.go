@@ -64,7 +64,7 @@ func (p *place) shell(dir, script string) harness.Result {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Limit)
 	defer cancel()
-	return harness.Run(p.t, p.Command(ctx, dir, "/bin/sh", "-ec", base+script, "sh", p.marks, os.Getenv("CAISSON_TEST_LONG")))
+	return harness.Run(p.t, p.Command(ctx, dir, "/bin/sh", "-ec", base+script, "sh", p.marks, os.Getenv("CAISSON_TEST_FULL")))
 }
 
 // sh is shell that must succeed.
