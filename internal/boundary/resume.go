@@ -109,10 +109,7 @@ func (m *Manager) ResumeHere(ctx context.Context, id task.ID, env []string, prog
 		}
 		secrets = append(secrets, kv)
 	}
-	l, t, err := m.hold(ctx, id, hiding(secrets))
-	if errors.Is(err, errBusy) {
-		return m.otherWon(ctx, id, err)
-	}
+	l, t, err := m.holdToResume(ctx, id, hiding(secrets))
 	if err != nil {
 		return err
 	}
@@ -139,6 +136,28 @@ func (m *Manager) ResumeHere(ctx context.Context, id task.ID, env []string, prog
 		return m.failResume(ctx, l, err)
 	}
 	return nil
+}
+
+// holdToResume takes a kept task. A process that only looks after it, as a reap
+// does, is waited for; one that made something else of it has won.
+func (m *Manager) holdToResume(ctx context.Context, id task.ID, hide *evidence.Redactor) (*live, inventory.Task, error) {
+	wctx, done := context.WithTimeoutCause(ctx, cleanupTime, sys.ErrDeadline)
+	defer done()
+	for {
+		l, t, err := m.hold(ctx, id, hide)
+		if !errors.Is(err, errBusy) {
+			return l, t, err
+		}
+		err = m.otherWon(ctx, id, err)
+		if !errors.Is(err, errBusy) {
+			return nil, t, err
+		}
+		select {
+		case <-wctx.Done():
+			return nil, t, err
+		case <-time.After(25 * time.Millisecond):
+		}
+	}
 }
 
 // otherWon says what another process made of the task meanwhile.

@@ -26,11 +26,23 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 	d := net.Dialer{Timeout: 5 * time.Second}
 	nc, err := d.DialContext(ctx, "unix", addr)
 	if err != nil {
-		return nil, task.Errorf(task.CodeState, "control", "the supervisor of task %s does not answer: %w", c.Task, err).
-			WithHint("`caisson reap` reconciles a task whose supervisor died; one that lives makes its socket again within seconds, if %s can be written and is the runtime folder that the task was opened with; `caisson show %s` says what is known",
-				filepath.Dir(c.Path), c.Task)
+		return nil, c.silent(err)
 	}
 	return &conn{c: nc.(*net.UnixConn)}, nil
+}
+
+// silent is the error of a request that nobody has begun.
+func (c *Client) silent(err error) error {
+	return task.Errorf(task.CodeState, "control", "the supervisor of task %s does not answer: %w", c.Task, err).
+		WithHint("`caisson reap` reconciles a task whose supervisor died; one that lives makes its socket again within seconds, if %s can be written and is the runtime folder that the task was opened with; `caisson show %s` says what is known",
+			filepath.Dir(c.Path), c.Task)
+}
+
+// unread reports whether the other end closed before it had read all that was
+// sent: the kernel says so by a reset, and by an ordinary end where it had. A
+// supervisor at its end closes connections that it has not taken up yet.
+func unread(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 func (c *Client) lost(err error) error {

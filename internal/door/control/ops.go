@@ -159,14 +159,20 @@ func (c *Client) operate(ctx context.Context, a asking, out any, files ...*os.Fi
 	err = cn.send(message{Op: a.op, In: body}, files...)
 	closeAll(files)
 	if err != nil {
+		if unread(err) {
+			return c.silent(err)
+		}
 		return c.lost(err)
 	}
 	var answer []byte
 	var risks []task.Risk
-	for {
+	for first := true; ; first = false {
 		m, extra, err := cn.recv()
 		closeAll(extra)
 		switch {
+		case err != nil && first && ctx.Err() == nil && unread(err):
+			// Nothing but the request was sent, so it is what was not read.
+			return c.silent(err)
 		case err != nil:
 			return c.lost(err)
 		case m.Progress != "" && a.progress != nil:
