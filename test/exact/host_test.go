@@ -76,7 +76,7 @@ func takeHost(t *testing.T) host {
 	for _, d := range []string{"/proc/sys/user", "/proc/sys/kernel/yama", "/proc/sys/kernel/keys"} {
 		deep(d)
 	}
-	for _, f := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/unprivileged_userns_clone", "/proc/sys/fs/suid_dumpable", "/proc/sys/fs/protected_symlinks", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/vm/overcommit_memory", "/proc/net/route", "/etc/mtab", "/proc/swaps", "/sys/fs/cgroup/cgroup.subtree_control"} {
+	for _, f := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/unprivileged_userns_clone", "/proc/sys/fs/suid_dumpable", "/proc/sys/fs/protected_symlinks", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/vm/overcommit_memory", "/proc/net/route", "/proc/swaps", "/sys/fs/cgroup/cgroup.subtree_control"} {
 		b, _ := os.ReadFile(f)
 		h["setting "+f] = string(b)
 	}
