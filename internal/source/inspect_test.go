@@ -5,6 +5,7 @@ package source
 import (
 	"context"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -346,6 +347,9 @@ func TestForeignOwner(t *testing.T) {
 }
 
 func TestIdentity(t *testing.T) {
+	if out, err := exec.Command("git", "config", "--system", "user.email").Output(); err == nil && len(out) > 0 {
+		t.Skipf("the git configuration of this machine names a user: %s", out)
+	}
 	l := basic(t)
 	l.git("config", "user.name", "Local <Name>")
 	r, err := l.inspect(Options{})
