@@ -15,7 +15,7 @@ import (
 var sandboxes = map[string]struct{ prog, script string }{
 	"unshare":    {"unshare", `test "$(unshare -Urmpf --mount-proc sh -c 'echo $$')" = 1`},
 	"bubblewrap": {"bwrap", `test "$(bwrap --unshare-all --ro-bind / / --proc /proc --dev /dev --tmpfs /tmp sh -c 'echo $PPID; touch /tmp/x')" = 1`},
-	"caisson":    {"caisson", `caisson run --source copy --repo "$(mktemp -d)" --keep never -- true`},
+	"caisson":    {"caisson", `caisson run --source copy --repo "$(mktemp -d)" --keep never -- sh -c 'mkdir a b; >a/f; ln a/f b/g'`},
 }
 
 // TestNestedSandboxes is P25, P26 and P43 by way of real programs: refused

@@ -50,23 +50,12 @@ func handled(abi int) (fs, scopes uint64) {
 // domains that cannot signal each other, and so would their children. Everything below the root may be read and run: what may be seen is
 // decided by the mounts, and a descriptor that leads elsewhere gives nothing.
 // Only writable may be changed.
-//
-// nested leaves out all rules on files, so that tools can mount in namespaces
-// of their own: then mounts alone, which stay read-only and locked there, say
-// what can be changed.
-func landlock(writable []string, nested bool) error {
+func landlock(writable []string) error {
 	abi := LandlockABI()
 	if abi < 1 {
 		return errors.New("the kernel has none, though the host said it has")
 	}
 	fs, scopes := handled(abi)
-	if nested {
-		// A domain that handles any right on files refuses every mount, also in
-		// namespaces that a tool makes for itself.
-		if fs = 0; scopes == 0 {
-			return nil
-		}
-	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: fs, Scoped: scopes}
 	size := uintptr(8)
 	if abi >= 6 {
@@ -112,9 +101,6 @@ func landlock(writable []string, nested bool) error {
 			path   string
 			rights uint64
 		}{w, ^uint64(0)})
-	}
-	if nested {
-		rules = nil
 	}
 	for _, r := range rules {
 		if err := add(r.path, r.rights); err != nil {

@@ -57,14 +57,17 @@ func DropSpace(p *Plan) error {
 	if err := noNewPrivs(); err != nil {
 		return fail(step, "set no_new_privs", err)
 	}
-	if !p.NoLandlock {
-		if err := landlock(p.Landlock, p.Userns); err != nil {
+	// A domain that handles any right on files refuses every mount, also in
+	// namespaces that a tool makes for itself; one with scopes alone makes renames
+	// between folders fail (EXDEV) in each domain that a tool adds. So with that
+	// grant there is none: mounts, which stay read-only and locked, say what can be
+	// changed.
+	if !p.NoLandlock && !p.Userns {
+		if err := landlock(p.Landlock); err != nil {
 			return fail(step, "apply Landlock", err)
 		}
 		// Its capabilities would still allow this mount: only Landlock refuses it.
-		if p.Userns {
-			// Nothing on files was asked of it.
-		} else if err := unix.Mount("", "/dev/shm", "", unix.MS_PRIVATE, ""); !errors.Is(err, unix.EPERM) {
+		if err := unix.Mount("", "/dev/shm", "", unix.MS_PRIVATE, ""); !errors.Is(err, unix.EPERM) {
 			return &Error{Step: step, Op: "verify Landlock", Detail: "a mount that it must refuse was allowed"}
 		}
 	}
