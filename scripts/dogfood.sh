@@ -10,5 +10,5 @@ mods=$(go env GOMODCACHE) cache=$(go env GOCACHE) seed=/opt/go-build
 go mod download # nothing can be fetched inside
 mkdir -p "$cache"
 exec "${CAISSON_TEST_BIN:-bin/caisson}" run --name "dogfood-$$" --keep never --dirty --timeout "${WHOLE:-60m}" --grant userns --ro "$mods" --ro "$cache:$seed" -- \
-	sh -c 'mkdir -p ~/.cache && cp -r "$0" ~/.cache/go-build && exec env GOPROXY=off GOFLAGS=-buildvcs=false PKGS="$1" TIMEOUT="$2" make test-fast' \
-	"$seed" "${PKGS:-./...}" "${TIMEOUT:-10m}"
+	sh -c 'mkdir -p ~/.cache && cp -r "$0" ~/.cache/go-build && exec env GOMODCACHE="$3" GOPROXY=off GOFLAGS=-buildvcs=false PKGS="$1" TIMEOUT="$2" make test-fast' \
+	"$seed" "${PKGS:-./...}" "${TIMEOUT:-10m}" "$mods"
