@@ -291,6 +291,9 @@ func (m *Manager) bundleIn(ctx context.Context, l *live, b bundling, t inventory
 	stop := context.AfterFunc(ctx, func() { _ = r.Close() })
 	defer stop()
 	if err := b.take(ctx, r); err != nil {
+		if cause := context.Cause(ctx); cause != nil { // which closed the pipe
+			err = task.Errorf(task.CodeCanceled, "rescue", "taking the commits out was stopped: %w", cause)
+		}
 		_ = call.Cancel(ctx, 0)
 		return err
 	}
