@@ -79,7 +79,7 @@ func (b *bench) idleTasks(ctx context.Context, in *installation, n int, t *table
 			switch {
 			case pid == l.Supervisor.PID:
 				return "supervisor"
-			case len(argv) > 1 && argv[1] == "init":
+			case len(argv) > 1 && (argv[1] == "init" || argv[1] == "relay"):
 				return "worker"
 			}
 			return "tool space"
