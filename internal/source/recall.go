@@ -141,7 +141,13 @@ func (c *recalling) open(sc *scratch) error {
 	// The name is that of every task's own repository, so that a bundle is
 	// taken in by the very code that took it in from the task.
 	c.format = spec.format
-	c.dir, err = sc.makeGit("shadow.git", spec)
+	if c.dir, err = sc.makeGit("shadow.git", spec); err != nil || c.ref.CommonDir == "" {
+		return err
+	}
+	// Where the user's history ends, a walk must end too, not fail.
+	if b, rerr := readWithin(c.ref.CommonDir, "shallow", 16<<20); rerr == nil && len(b) > 0 {
+		err = os.WriteFile(filepath.Join(c.dir, "shallow"), b, 0o600)
+	}
 	return err
 }
 
