@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -124,30 +125,8 @@ func (c *rawChange) isFile() bool { return c.NewMode&0o170000 == 0o100000 }
 // judgeName applies the rules that look at the change alone.
 func (c *rawChange) judgeName(l *riskList) {
 	c.folded = foldPath(string(c.Path))
-	gone := c.Status == 'D'
-	if i := riskNameIndex().find(c.folded, -1); i >= 0 {
-		rule := &riskRules[i]
-		switch {
-		case gone && rule.lost != "":
-			l.add(c.Path, rule.id, rule.lost)
-		case gone:
-		case rule.look != nil && c.isFile() && c.sameKind():
-			c.look = rule
-			for i >= 0 && riskRules[i].look != nil {
-				i = riskNameIndex().find(c.folded, i)
-			}
-			if i >= 0 {
-				c.then = &riskRules[i]
-			}
-		default:
-			l.add(c.Path, rule.id, rule.why)
-		}
-	} else if c.NewMode == modeLink {
-		if i := riskNameIndex().folder(c.folded); i >= 0 {
-			l.add(c.Path, riskRules[i].id, "it is a link in the place of a folder with such files, and so all that it leads to counts as one: "+riskRules[i].why)
-		}
-	}
-	if gone {
+	c.judgeAs(c.folded, "", l)
+	if c.Status == 'D' {
 		return
 	}
 	if c.NewMode == gitlink {
@@ -159,6 +138,62 @@ func (c *rawChange) judgeName(l *riskList) {
 			break
 		}
 	}
+}
+
+// judgeAs applies the rules of names to one folded name that a change has. via
+// says how it has it, before the sentence of a rule; empty: it is its own.
+func (c *rawChange) judgeAs(folded []string, via string, l *riskList) {
+	names := riskNameIndex()
+	i := names.find(folded, -1)
+	if i < 0 && c.NewMode != modeLink {
+		return
+	}
+	if i < 0 {
+		if i = names.folder(folded); i >= 0 {
+			l.add(c.Path, riskRules[i].id, cmp.Or(via, "it is ")+"a link in the place of a folder with such files, and so all that it leads to counts as one: "+riskRules[i].why)
+		}
+		return
+	}
+	rule := riskRules[i].through(via)
+	switch {
+	case c.Status == 'D':
+		if rule.lost != "" {
+			l.add(c.Path, rule.id, rule.lost)
+		}
+	case rule.look == nil || !c.isFile() || !c.sameKind() || c.look != nil && c.look.id != rule.id:
+		l.add(c.Path, rule.id, rule.why)
+	case c.look == nil:
+		c.look = rule
+		for i >= 0 && riskRules[i].look != nil {
+			i = names.find(folded, i)
+		}
+		if i >= 0 {
+			c.then = riskRules[i].through(via)
+		}
+	default:
+		// Its first name has the same rule, whose look decides.
+	}
+}
+
+// through returns the rule with sentences that begin with via.
+func (r riskRule) through(via string) *riskRule {
+	if via == "" {
+		return &r
+	}
+	look := r.look
+	r.why = via + r.why
+	if r.lost != "" {
+		r.lost = via + r.lost
+	}
+	if look != nil {
+		r.look = func(before, after []byte) string {
+			if why := look(before, after); why != "" {
+				return via + why
+			}
+			return ""
+		}
+	}
+	return &r
 }
 
 // sameKind reports whether the old side, if any, is a file as well: only then

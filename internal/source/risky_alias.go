@@ -22,7 +22,7 @@ func (r *Result) judgeAliases(ctx context.Context, cs []rawChange, t *riskTree, 
 	}
 	for i := range cs {
 		for _, alias := range a.of(string(cs[i].Path)) {
-			cs[i].judgeAlias(alias, l)
+			cs[i].judgeAs(foldPath(alias), "through a link it is also "+showRisk(alias)+": ", l)
 		}
 	}
 	return nil
@@ -118,40 +118,4 @@ func (a riskAliases) of(p string) []string {
 		names = next
 	}
 	return out
-}
-
-// judgeAlias applies the rules of names to one other name.
-func (c *rawChange) judgeAlias(alias string, l *riskList) {
-	via := "through a link it is also " + showRisk(alias) + ": "
-	folded := foldPath(alias)
-	gone := c.Status == 'D'
-	i := riskNameIndex().find(folded, -1)
-	if i < 0 {
-		if c.NewMode == modeLink && !gone {
-			if i = riskNameIndex().folder(folded); i >= 0 {
-				l.add(c.Path, riskRules[i].id, via+"a link in the place of a folder with such files, and so all that it leads to counts as one: "+riskRules[i].why)
-			}
-		}
-		return
-	}
-	rule := riskRules[i] // a copy, whose sentences say how
-	switch {
-	case gone && rule.lost != "":
-		l.add(c.Path, rule.id, via+rule.lost)
-	case gone:
-	case rule.look != nil && c.isFile() && c.sameKind() && c.look == nil:
-		look := rule.look
-		rule.why = via + rule.why
-		rule.look = func(before, after []byte) string {
-			if why := look(before, after); why != "" {
-				return via + why
-			}
-			return ""
-		}
-		c.look = &rule
-	case rule.look != nil && c.look != nil && c.look.id == rule.id:
-		// Its own name has the same rule, whose look decides.
-	default:
-		l.add(c.Path, rule.id, via+rule.why)
-	}
 }

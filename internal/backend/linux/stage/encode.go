@@ -51,11 +51,15 @@ func (e *encoder) steps(l []Step) {
 	})
 }
 
-func (e *encoder) rlimits(l []Rlimit) {
-	each(e, l, func(r Rlimit) {
-		e.num(uint64(r.Resource))
-		e.num(r.Soft)
-		e.num(r.Hard)
+func (e *encoder) rest(r Rest) {
+	e.text(string(r.Filter))
+	e.flag(r.Userns)
+	e.text(r.Workdir)
+	e.texts(r.Env)
+	each(e, r.Rlimits, func(l Rlimit) {
+		e.num(uint64(l.Resource))
+		e.num(l.Soft)
+		e.num(l.Hard)
 	})
 }
 
@@ -68,11 +72,7 @@ func (p *Plan) encode() []byte {
 	e.steps(p.Space)
 	e.texts(p.Landlock)
 	e.flag(p.NoLandlock)
-	e.text(string(p.ToolFilter))
-	e.flag(p.Userns)
-	e.text(p.Workdir)
-	e.texts(p.Env)
-	e.rlimits(p.Rlimits)
+	e.rest(Rest{Filter: p.ToolFilter, Userns: p.Userns, Workdir: p.Workdir, Env: p.Env, Rlimits: p.Rlimits})
 	names := make([]string, 0, len(p.UserLimits))
 	for n := range p.UserLimits {
 		names = append(names, n)
@@ -87,11 +87,7 @@ func (p *Plan) encode() []byte {
 
 func (r *Rest) encode() []byte {
 	var e encoder
-	e.text(string(r.Filter))
-	e.flag(r.Userns)
-	e.text(r.Workdir)
-	e.texts(r.Env)
-	e.rlimits(r.Rlimits)
+	e.rest(*r)
 	return e
 }
 
@@ -139,8 +135,10 @@ func (d *decoder) steps() []Step {
 	})
 }
 
-func (d *decoder) rlimits() []Rlimit {
-	return some(d, func() Rlimit { return Rlimit{Resource: int(d.num()), Soft: d.num(), Hard: d.num()} })
+func (d *decoder) rest() Rest {
+	return Rest{Filter: []byte(d.text()), Userns: d.flag(), Workdir: d.text(), Env: d.texts(), Rlimits: some(d, func() Rlimit {
+		return Rlimit{Resource: int(d.num()), Soft: d.num(), Hard: d.num()}
+	})}
 }
 
 func (d *decoder) end() error {
@@ -155,8 +153,8 @@ func (p *Plan) decode(b []byte) error {
 	p.UID, p.GID, p.Hostname = int(d.num()), int(d.num()), d.text()
 	p.Steps, p.Space = d.steps(), d.steps()
 	p.Landlock, p.NoLandlock = d.texts(), d.flag()
-	p.ToolFilter, p.Userns, p.Workdir = []byte(d.text()), d.flag(), d.text()
-	p.Env, p.Rlimits = d.texts(), d.rlimits()
+	r := d.rest()
+	p.ToolFilter, p.Userns, p.Workdir, p.Env, p.Rlimits = r.Filter, r.Userns, r.Workdir, r.Env, r.Rlimits
 	for n := d.num(); n > 0 && !d.bad; n-- {
 		if p.UserLimits == nil {
 			p.UserLimits = map[string]int{}
@@ -169,7 +167,6 @@ func (p *Plan) decode(b []byte) error {
 
 func (r *Rest) decode(b []byte) error {
 	d := &decoder{b: b}
-	r.Filter, r.Userns, r.Workdir, r.Env = []byte(d.text()), d.flag(), d.text(), d.texts()
-	r.Rlimits = d.rlimits()
+	*r = d.rest()
 	return d.end()
 }
