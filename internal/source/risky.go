@@ -162,16 +162,16 @@ func (c *rawChange) judgeAs(folded []string, via string, l *riskList) {
 		}
 	case rule.look == nil || !c.isFile() || !c.sameKind() || c.look != nil && c.look.id != rule.id:
 		l.add(c.Path, rule.id, rule.why)
-	case c.look == nil:
-		c.look = rule
+	default: // a first name, or another one with the same rule, whose look decides for both
+		if c.look == nil {
+			c.look = rule
+		}
 		for i >= 0 && riskRules[i].look != nil {
 			i = names.find(folded, i)
 		}
-		if i >= 0 {
+		if i >= 0 && c.then == nil {
 			c.then = riskRules[i].through(via)
 		}
-	default:
-		// Its first name has the same rule, whose look decides.
 	}
 }
 

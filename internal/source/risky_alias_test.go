@@ -65,6 +65,14 @@ func TestNamesThroughLinks(t *testing.T) {
 		}
 	}
 
+	// Both names are a package's, and what is harmless as that is still what the
+	// second name's folder makes of it.
+	o = l.open(Options{})
+	o.file("tools/package.json", "{}")
+	if got := ruled(o.risks())["tools/package.json"]; !slices.Contains(got, "agent-settings") {
+		t.Errorf("tools/package.json is listed under %v", got)
+	}
+
 	// The content decides under another name as well.
 	o = l.open(Options{})
 	o.file("conf/pkg.json", `{"scripts":{"test":"x"},"version":"2"}`)
