@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -31,32 +30,10 @@ func (h *house) remove(ctx context.Context, id task.ID, lock *os.File, o boundar
 	fail := func(err error) error {
 		return task.Errorf(task.CodeInternal, "wire.remove", "the process cannot be started: %w", err)
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return fail(err)
-	}
-	log, err := h.log()
-	if err != nil {
-		return fail(err)
-	}
-	defer log.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, handTime, sys.ErrDeadline)
 	defer cancel()
-	cmd := exec.Command(exe, RemoveArg, string(id))
-	cmd.Stderr, cmd.Dir, cmd.SysProcAttr = log, "/", newSession()
-	cmd.ExtraFiles = []*os.File{lock}
-	in, err := cmd.StdinPipe()
+	cmd, in, out, err := h.resident("/", []*os.File{lock}, RemoveArg, string(id))
 	if err != nil {
-		return fail(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return fail(err)
-	}
-	if err := sealDescriptors(); err != nil {
-		return fail(err)
-	}
-	if err := cmd.Start(); err != nil {
 		return fail(err)
 	}
 	// Not while it may own the task: only one of the two goes on with it.
@@ -96,31 +73,23 @@ func (h *house) remove(ctx context.Context, id task.ID, lock *os.File, o boundar
 func Remove(arg string) int {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE) // it outlives the terminal
 	out := json.NewEncoder(os.Stdout)
-	tellError := func(err error) int {
-		_ = out.Encode(word{Error: task.FormOf(err)})
-		return 1
-	}
 	id, ok := task.ParseID(arg)
 	if !ok {
-		return tellError(task.Errorf(task.CodeUsage, "remove", "%q is not a task id", arg))
+		return tellError(out, task.Errorf(task.CodeUsage, "remove", "%q is not a task id", arg))
 	}
 	var o boundary.RemoveOrder
-	line, err := bufio.NewReader(os.Stdin).ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &o)
-	}
-	if err != nil {
-		return tellError(task.Errorf(task.CodeUsage, "remove", "no order on standard input: %w", err))
+	if err := takeOrder(bufio.NewReader(os.Stdin), "remove", &o); err != nil {
+		return tellError(out, err)
 	}
 	ctx := context.Background()
-	h, err := open(ctx, func(text string) { fmt.Fprintln(os.Stderr, "caisson: note: "+text) })
+	h, err := openResident(ctx)
 	if err != nil {
-		return tellError(err)
+		return tellError(out, err)
 	}
 	defer h.close()
 	lock, err := sys.AdoptLock(os.NewFile(lockFD, "lock"), filepath.Join(h.dirs.State, "tasks", string(id), "lock"))
 	if err != nil {
-		return tellError(task.Errorf(task.CodeUsage, "remove", "the lock of task %s was not handed over: %w", id, err))
+		return tellError(out, task.Errorf(task.CodeUsage, "remove", "the lock of task %s was not handed over: %w", id, err))
 	}
 	owned := false
 	err = h.manager.RemoveRest(ctx, id, lock, o, func() error {
@@ -131,7 +100,7 @@ func Remove(arg string) int {
 		return nil
 	})
 	if err != nil && !owned {
-		return tellError(err)
+		return tellError(out, err)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "caisson: %s remover of task %s: %v\n", time.Now().UTC().Format(time.RFC3339), id, err)

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -53,18 +51,6 @@ func (o order) request() (task.Request, error) {
 	return r, nil
 }
 
-// word is what the supervisor tells the opener, one a line.
-type word struct {
-	Progress string          `json:"progress,omitempty"`
-	ID       task.ID         `json:"id,omitempty"`
-	Error    *task.ErrorForm `json:"error,omitempty"`
-}
-
-// log opens the file for what is said to nobody.
-func (h *house) log() (*os.File, error) {
-	return os.OpenFile(filepath.Join(h.dirs.State, "supervisor.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-}
-
 // spawn starts a supervisor and waits until its task is ready.
 func (h *house) spawn(ctx context.Context, what boundary.Order, progress func(string)) (task.ID, error) {
 	fail := func(err error) (task.ID, error) {
@@ -74,10 +60,6 @@ func (h *house) spawn(ctx context.Context, what boundary.Order, progress func(st
 		}
 		return "", task.Errorf(code, "wire.spawn", "the supervisor cannot be started: %w", err)
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return fail(err)
-	}
 	dir, err := os.Getwd()
 	if err != nil {
 		dir = ""
@@ -85,29 +67,8 @@ func (h *house) spawn(ctx context.Context, what boundary.Order, progress func(st
 	if what.Request.Repo == "" {
 		what.Request.Repo = dir // the supervisor itself stands in /
 	}
-	log, err := h.log()
+	cmd, in, out, err := h.resident(dir, nil, SuperviseArg)
 	if err != nil {
-		return fail(err)
-	}
-	defer log.Close()
-	cmd := exec.Command(exe, SuperviseArg)
-	cmd.Stderr = log
-	cmd.Dir = dir
-	cmd.SysProcAttr = newSession()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return fail(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return fail(err)
-	}
-	// What the caller's shell left open (a lock, the end of a pipe) must not
-	// stay open for as long as the task lives.
-	if err := sealDescriptors(); err != nil {
-		return fail(err)
-	}
-	if err := cmd.Start(); err != nil {
 		return fail(err)
 	}
 	defer out.Close()
@@ -144,7 +105,7 @@ func (h *house) spawn(ctx context.Context, what boundary.Order, progress func(st
 		return "", task.Errorf(task.CodeCanceled, "wire.spawn", "canceled before the task was ready")
 	}
 	return "", task.Errorf(task.CodeInternal, "wire.spawn", "the supervisor ended before its task was ready: %v", err).
-		WithHint("%s may say why; `caisson reap` cleans up", filepath.Join(h.dirs.State, "supervisor.log"))
+		WithHint("%s may say why; `caisson reap` cleans up", h.logPath())
 }
 
 // Supervise is the program of an open task's supervisor. It returns the exit
@@ -153,28 +114,20 @@ func Supervise() int {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE) // it outlives the terminal
 	debug.SetGCPercent(30)                         // and mostly sleeps: see rest
 	out := json.NewEncoder(os.Stdout)
-	tellError := func(err error) int {
-		_ = out.Encode(word{Error: task.FormOf(err)})
-		return 1
-	}
 	in := bufio.NewReader(os.Stdin)
 	var o order
-	line, err := in.ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &o)
-	}
-	if err != nil {
-		return tellError(task.Errorf(task.CodeUsage, "supervise", "no order on standard input: %w", err))
+	if err := takeOrder(in, "supervise", &o); err != nil {
+		return tellError(out, err)
 	}
 	req, err := o.request()
 	if err != nil {
-		return tellError(task.Errorf(task.CodeUsage, "supervise", "no order on standard input: %w", err))
+		return tellError(out, noOrder("supervise", err))
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
-	h, err := open(ctx, func(text string) { fmt.Fprintln(os.Stderr, "caisson: note: "+text) })
+	h, err := openResident(ctx)
 	if err != nil {
-		return tellError(err)
+		return tellError(out, err)
 	}
 	defer h.close()
 
@@ -201,7 +154,7 @@ func Supervise() int {
 		if cause := context.Cause(octx); cause != nil && errors.Is(err, context.Canceled) {
 			err = cause
 		}
-		return tellError(err)
+		return tellError(out, err)
 	}
 	ended := h.manager.Done(id)
 	_ = os.Chdir("/")
