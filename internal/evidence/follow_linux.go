@@ -39,14 +39,7 @@ func watch(f *os.File) (*watcher, error) {
 // wait returns nil when something happened since the last call.
 func (w *watcher) wait(ctx context.Context) error {
 	if w.f == nil {
-		t := time.NewTimer(pollInterval)
-		defer t.Stop()
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-t.C:
-			return nil
-		}
+		return pause(ctx, pollInterval)
 	}
 	if err := w.f.SetReadDeadline(time.Time{}); err != nil {
 		return err

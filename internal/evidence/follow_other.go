@@ -14,14 +14,7 @@ type watcher struct{}
 func watch(*os.File) (*watcher, error) { return &watcher{}, nil }
 
 func (w *watcher) wait(ctx context.Context) error {
-	t := time.NewTimer(200 * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
+	return pause(ctx, 200*time.Millisecond)
 }
 
 func (w *watcher) close() {}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // decodeLine reads one line strictly: one object, no unknown field, nothing
@@ -233,5 +234,17 @@ func later(lr *lineReader, seq uint64) (bool, error) {
 		if strings.Contains(string(line), `"seq"`) && json.Unmarshal(line, &e) == nil && e.Seq == seq {
 			return true, nil
 		}
+	}
+}
+
+// pause returns nil after d, and the cause when ctx ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
 	}
 }

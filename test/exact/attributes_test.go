@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf16"
+
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // conversions are lines of a .gitattributes, each for a folder of its own.
@@ -98,7 +100,7 @@ func (w *world) attributes(late bool) {
 	w.clone(w.plain, "")
 	base := w.git("rev-parse", "HEAD")
 	id := w.open()
-	same(t, "inside against a plain clone", w.inside(id), files(t, w.plain))
+	harness.Same(t, "inside against a plain clone", w.inside(id), harness.Files(t, w.plain))
 	w.in(id, changeAll)
 	w.sh(w.plain, changeAll)
 	if n := w.matches(id, base); n < 200 {

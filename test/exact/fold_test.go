@@ -112,7 +112,7 @@ func TestTwins(t *testing.T) {
 		w.repo = w.Repo(t, all)
 		w.clone(w.plain, "")
 		base, id := w.git("rev-parse", "HEAD"), w.open()
-		same(t, "inside", w.inside(id), files(t, w.plain))
+		harness.Same(t, "inside", w.inside(id), harness.Files(t, w.plain))
 		edit := "for f in A.txt d/x \"$(printf 'cafe\\314\\201')\"; do echo more >>\"$f\"; done; git mv D/one D/ONE 2>/dev/null || mv D/one D/ONE; rm Stra*; echo new >New; echo new2 >new; mkdir E e; echo 1 >E/f; echo 2 >e/f"
 		w.in(id, edit)
 		w.sh(w.plain, edit)
@@ -131,7 +131,7 @@ func TestFoldingHost(t *testing.T) {
 		t := w.t
 		dir, kind := folding(t, w.Identity)
 		t.Log(kind)
-		tree := func(d string) map[string]string { return files(t, d) }
+		tree := func(d string) map[string]string { return harness.Files(t, d) }
 
 		// A folder: whole or not at all.
 		w.repo = w.Repo(t, map[string]string{"base.txt": "base\n", "D/one": "1\n"})
@@ -191,9 +191,9 @@ func TestFoldingHost(t *testing.T) {
 				switch {
 				case r.Exit != 0:
 					w.refused(r, "")
-					same(t, c.what+": refused", after, before)
+					harness.Same(t, c.what+": refused", after, before)
 				case args[1] == "--dry-run":
-					same(t, c.what+": dry run", after, before)
+					harness.Same(t, c.what+": dry run", after, before)
 				default:
 					t.Logf("%s: %s done", kind, c.what)
 					if c.host == "" && len(after) != len(want) {
@@ -249,7 +249,7 @@ func TestFoldingState(t *testing.T) {
 				t.Error("left on the host: " + left)
 			}
 		}
-		for _, v := range decode[struct{ Tasks []struct{ ID, State string } }](t, w.ok("ls", "--json")).Tasks {
+		for _, v := range harness.Decode[struct{ Tasks []struct{ ID, State string } }](t, w.ok("ls", "--json")).Tasks {
 			w.ok("close", "--discard", v.ID)
 		}
 	})

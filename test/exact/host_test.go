@@ -156,12 +156,12 @@ func TestHostIsAsBefore(t *testing.T) {
 		ended(w.do("close", long), 7)
 		killed := w.open()
 		w.in(killed, "echo killed >k; (sleep 1000 &)")
-		if err := syscall.Kill(decode[struct{ Supervisor struct{ PID int } }](t, w.ok("show", "--json", killed)).Supervisor.PID, syscall.SIGKILL); err != nil {
+		if err := syscall.Kill(harness.Decode[struct{ Supervisor struct{ PID int } }](t, w.ok("show", "--json", killed)).Supervisor.PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), harness.Limit)
 		defer cancel()
-		for w.do("reap").Exit == 1 || decode[struct{ State string }](t, w.ok("show", "--json", killed)).State == "ready" {
+		for w.do("reap").Exit == 1 || harness.Decode[struct{ State string }](t, w.ok("show", "--json", killed)).State == "ready" {
 			if ctx.Err() != nil {
 				t.Fatal("it is not reaped")
 			}

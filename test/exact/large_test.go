@@ -38,7 +38,7 @@ func (w *world) measured(id string, args ...string) harness.Result {
 	cmd := w.Command(ctx, w.repo, harness.Bin(), args...)
 	supervisor := 0
 	if id != "" {
-		supervisor = decode[struct{ Supervisor struct{ PID int } }](t, w.ok("show", "--json", id)).Supervisor.PID
+		supervisor = harness.Decode[struct{ Supervisor struct{ PID int } }](t, w.ok("show", "--json", id)).Supervisor.PID
 	}
 	most := 0
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -106,7 +106,7 @@ for i in range(0, %d, 10):
 		w.sh(w.plain, "git add -A")
 		want := w.sh(w.plain, "git -c diff.renameLimit=0 diff --cached --no-renames --name-status -z "+base)
 		got := w.measured(id, "diff", "--json", id)
-		if n := len(decode[struct{ Changes []any }](t, got.Stdout).Changes); n == 0 {
+		if n := len(harness.Decode[struct{ Changes []any }](t, got.Stdout).Changes); n == 0 {
 			t.Error("no changes: a dead test")
 		}
 		w.measured(id, "diff", "--stat", id)

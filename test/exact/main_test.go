@@ -5,13 +5,8 @@ package exact
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,10 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "4") // they wait for the disk more than they compute
-	}
+	harness.Beside(4)
 	os.Exit(harness.Main(m))
 }
 
@@ -178,67 +170,6 @@ func (w *world) homeUntouched() {
 	}
 }
 
-// files reads a folder: path → kind, executable bit and content, .git at the top apart.
-func files(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	out := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		rel, _ := filepath.Rel(dir, path)
-		switch {
-		case err != nil:
-			return err
-		case rel == ".git" && d.IsDir():
-			return filepath.SkipDir
-		case rel == ".git" || d.IsDir():
-			return nil
-		case d.Type()&os.ModeSymlink != 0:
-			to, err := os.Readlink(path)
-			out[rel] = "link " + to
-			return err
-		}
-		i, err := d.Info()
-		if err != nil {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		kind := "file "
-		if i.Mode()&0o100 != 0 {
-			kind = "exec "
-		}
-		out[rel] = kind + string(b)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// same compares two folders' files.
-func same(t *testing.T, what string, got, want map[string]string) {
-	t.Helper()
-	var bad []string
-	for k, v := range want {
-		if g, ok := got[k]; !ok {
-			bad = append(bad, fmt.Sprintf("missing %q", k))
-		} else if g != v {
-			bad = append(bad, fmt.Sprintf("%q is %.80q, want %.80q", k, g, v))
-		}
-	}
-	for k := range got {
-		if _, ok := want[k]; !ok {
-			bad = append(bad, fmt.Sprintf("too much: %q", k))
-		}
-	}
-	slices.Sort(bad)
-	if len(bad) > 12 {
-		bad = append(bad[:12], fmt.Sprintf("… %d in all", len(bad)))
-	}
-	for _, b := range bad {
-		t.Errorf("%s: %s", what, b)
-	}
-}
-
 // inside returns a task's files as they are inside.
 func (w *world) inside(id string) map[string]string {
 	w.t.Helper()
@@ -254,16 +185,7 @@ func (w *world) inside(id string) map[string]string {
 	if r := w.shell(dir, []byte(packed), "tar -xf -"); r.Exit != 0 {
 		w.t.Fatal(r)
 	}
-	return files(w.t, dir)
-}
-
-func decode[T any](t *testing.T, text string) T {
-	t.Helper()
-	var v T
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%v in %.2000s", err, text)
-	}
-	return v
+	return harness.Files(w.t, dir)
 }
 
 func read(t *testing.T, path string) string {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // fileNames are names that a tool loses, quotes twice, or takes for something else.
@@ -64,7 +66,7 @@ func TestFileNames(t *testing.T) {
 		w.clone(w.plain, "")
 		base := w.git("rev-parse", "HEAD")
 		id := w.open()
-		same(t, "inside against a plain clone", w.inside(id), files(t, w.plain))
+		harness.Same(t, "inside against a plain clone", w.inside(id), harness.Files(t, w.plain))
 
 		// The same program edits both; it gets the names by a file, not by a shell.
 		edit := w.Dir + "/edit.py"
@@ -160,7 +162,7 @@ os.symlink('l' * 4095, 'odd/longest')
 		end := w.do("close", id)
 		w.clear(end)
 		got := w.shell(w.repo, nil, "git cat-file -p refs/caisson/"+id+"/worktree:good").Stdout
-		switch state := decode[struct{ State string }](t, w.ok("show", "--json", id)).State; {
+		switch state := harness.Decode[struct{ State string }](t, w.ok("show", "--json", id)).State; {
 		case end.Exit == 0 && got == "good\n", end.Exit == 7 && (got == "good\n" || state == "kept"):
 		default:
 			t.Errorf("exit %d, state %s, and the good file is %q: %v\n%v", end.Exit, state, got, end, work)

@@ -57,7 +57,7 @@ func TestRefs(t *testing.T) {
 		for _, n := range names {
 			full := "refs/heads/" + n
 			r := w.do("plan", "--json", "--base="+full, "--", "true")
-			if v := decode[plan](t, r.Stdout); r.Exit != 0 || v.Source.Base != back || v.Source.Branch != n && !strings.Contains(n, "\xff") {
+			if v := harness.Decode[plan](t, r.Stdout); r.Exit != 0 || v.Source.Base != back || v.Source.Branch != n && !strings.Contains(n, "\xff") {
 				t.Errorf("--base %q: %+v %v", full, v, r)
 			}
 			// As git takes the short form: or refused where it can mean two.
@@ -68,7 +68,7 @@ func TestRefs(t *testing.T) {
 				if want == back && n != "tags/v1" {
 					t.Errorf("--base %q is refused, git finds %s: %.300s", n, want, short.Stdout)
 				}
-			} else if v := decode[plan](t, short.Stdout); v.Source.Base != want {
+			} else if v := harness.Decode[plan](t, short.Stdout); v.Source.Base != want {
 				t.Errorf("--base %q is %s, git has %q", n, v.Source.Base, want)
 			}
 			if short.Exit != 0 { // the document is exact, the words for a person are clear
@@ -78,12 +78,12 @@ func TestRefs(t *testing.T) {
 		for _, rev := range []string{"HEAD^", "HEAD~2", "@", "@~1", "main^{commit}", "main^0", "v1", "annotated", "refs/tags/annotated", "heads/both", "tags/both", ":/commit 1", "HEAD^{/commit 0}", "main@{0}", head, back, head[:9], "alike", "annotated^{}", "annotated~1", "v1-0-g" + back[:8], "HEAD^^", "@{0}"} {
 			r := w.do("plan", "--json", "--base", rev, "--", "true")
 			want := w.git("rev-parse", "--verify", "--end-of-options", rev+map[bool]string{true: "^{commit}"}[!strings.HasPrefix(rev, ":/")])
-			if v := decode[plan](t, r.Stdout); r.Exit != 0 || v.Source.Base != want {
+			if v := harness.Decode[plan](t, r.Stdout); r.Exit != 0 || v.Source.Base != want {
 				t.Errorf("--base %q is %s, want %s: %.300s", rev, v.Source.Base, want, r.Stdout)
 			}
 		}
 		// The 40 digits are the object; no branch stands at a commit that it does not have.
-		if v := decode[plan](t, w.ok("plan", "--json", "--base", head, "--", "true")); v.Source.Branch != "" {
+		if v := harness.Decode[plan](t, w.ok("plan", "--json", "--base", head, "--", "true")); v.Source.Branch != "" {
 			t.Errorf("the object %s is taken for the branch %s", head, v.Source.Branch)
 		}
 		for _, rev := range []string{"both", "nowhere", "HEAD^9", "HEAD:a.txt", "main^{tree}", "", "a b", "..", "main..v1", "^main", "x.lock", "main\n", "--all", "-", strings.Repeat("x", 5000), "\x1b]0;x\x07"} {
@@ -144,7 +144,7 @@ while IFS= read -r ref; do c=$(git commit-tree -p "$ref" -m "on $ref" "$ref^{tre
 // refusedJSON checks the document of a refusal: typed, with a next step.
 func (w *world) refusedJSON(r harness.Result) {
 	w.t.Helper()
-	v := decode[struct {
+	v := harness.Decode[struct {
 		Error struct{ Code, Message, Hint string }
 	}](w.t, r.Stdout)
 	if v.Error.Code == "" || v.Error.Code == "internal" || v.Error.Message == "" || v.Error.Hint == "" {

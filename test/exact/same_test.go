@@ -37,7 +37,7 @@ func (w *world) matches(id, base string) int {
 			changes = strings.Count(want, "\x00")
 		}
 	}
-	v := decode[struct{ Changes []struct{ Path string } }](t, w.slow("diff", "--json", id))
+	v := harness.Decode[struct{ Changes []struct{ Path string } }](t, w.slow("diff", "--json", id))
 	if n := strings.Count(plain("-M --raw"), "\n"); len(v.Changes) != n {
 		t.Errorf("diff --json lists %d files where git has %d", len(v.Changes), n)
 	}
@@ -60,7 +60,7 @@ func (w *world) matches(id, base string) int {
 	// A folder is what a checkout of the result is.
 	w.slow("export", "--dir", dir, id)
 	w.sh(w.Dir+"/fetched", "git branch checked FETCH_HEAD; git clone -q -b checked . '"+w.Dir+"/checked'")
-	same(t, "export --dir against git checkout", files(t, dir), files(t, w.Dir+"/checked"))
+	harness.Same(t, "export --dir against git checkout", harness.Files(t, dir), harness.Files(t, w.Dir+"/checked"))
 
 	w.git("branch", "-qD", "result/of")
 	w.git("fsck", "--strict", "--no-dangling")
@@ -82,7 +82,7 @@ func (w *world) applies(id, base string) {
 	w.slow("export", "--patch", "--force", "-o", w.Dir+"/p", id)
 	w.sh(beside, "git apply --allow-empty --binary --whitespace=nowarn ../p")
 	w.slow("apply", "--yes", "--allow-risky", id)
-	same(t, "apply against git apply", files(t, w.repo), files(t, beside))
+	harness.Same(t, "apply against git apply", harness.Files(t, w.repo), harness.Files(t, beside))
 	if err := errors.Join(os.RemoveAll(beside), os.Remove(w.Dir+"/p")); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func (w *world) allOrNothing(id string) {
 		}
 		return
 	}
-	v := decode[struct{ Changes []any }](w.t, w.ok("apply", "--yes", "--allow-risky", "--json", id))
+	v := harness.Decode[struct{ Changes []any }](w.t, w.ok("apply", "--yes", "--allow-risky", "--json", id))
 	if len(v.Changes) > 0 {
 		w.t.Errorf("%d changes are left after apply", len(v.Changes))
 	}

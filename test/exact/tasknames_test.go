@@ -34,7 +34,7 @@ func TestTaskNames(t *testing.T) {
 			w.clear(harness.Result{Args: r.Args, Stderr: r.Stderr}) // the document is exact by its nature
 			switch {
 			case r.Exit == 0:
-				v := decode[struct{ ID, Name string }](t, r.Stdout)
+				v := harness.Decode[struct{ ID, Name string }](t, r.Stdout)
 				if v.Name != n {
 					t.Errorf("%q became %q", n, v.Name)
 				}
@@ -48,7 +48,7 @@ func TestTaskNames(t *testing.T) {
 				}
 				ids[n] = v.ID
 				if n != "" {
-					if got := decode[struct{ ID string }](t, w.ok("show", "--json", "--", n)).ID; got != v.ID {
+					if got := harness.Decode[struct{ ID string }](t, w.ok("show", "--json", "--", n)).ID; got != v.ID {
 						t.Errorf("%q shows %s, not %s", n, got, v.ID)
 					}
 				}
@@ -66,7 +66,7 @@ func TestTaskNames(t *testing.T) {
 				w.refused(w.do("open", "--name="+n), code)
 			}
 			if r.Exit == 0 {
-				w.ok("close", "--", decode[struct{ ID string }](t, r.Stdout).ID)
+				w.ok("close", "--", harness.Decode[struct{ ID string }](t, r.Stdout).ID)
 			}
 		}
 		t.Logf("taken: %d names", len(ids))
@@ -75,7 +75,7 @@ func TestTaskNames(t *testing.T) {
 		}
 		// The first one is still what its id, its beginning and its name say.
 		for _, ref := range []string{first, first[:len(first)-1], "first"} {
-			if got := decode[struct{ ID string }](t, w.ok("show", "--json", ref)).ID; got != first {
+			if got := harness.Decode[struct{ ID string }](t, w.ok("show", "--json", ref)).ID; got != first {
 				t.Errorf("%s means %s", ref, got)
 			}
 		}
@@ -132,7 +132,7 @@ func TestOneNameAtOnce(t *testing.T) {
 		if ran == 0 || ran+lost != 20 {
 			t.Errorf("%d ran, %d lost", ran, lost)
 		}
-		list := decode[struct{ Tasks []struct{ ID, State string } }](t, w.ok("ls", "--all", "--json")).Tasks
+		list := harness.Decode[struct{ Tasks []struct{ ID, State string } }](t, w.ok("ls", "--all", "--json")).Tasks
 		refs := strings.Fields(w.git("for-each-ref", "--format=%(refname)", "refs/caisson/"))
 		if len(list) != ran {
 			t.Errorf("%d tasks on record, %d ran: %v", len(list), ran, list)

@@ -5,12 +5,10 @@ package lifecycle
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,15 +24,12 @@ func TestMain(m *testing.M) {
 	if sock := os.Getenv("CAISSON_TEST_PING"); sock != "" {
 		os.Exit(ping(sock))
 	}
-	flag.Parse()
 	// Processes die here, never the machine: what a dead one wrote is there on a
 	// file system in memory as it is on a disk, and nobody waits for a disk.
 	if dir := os.Getenv("CAISSON_TEST_MEMORY"); dir != "" {
 		_ = os.Setenv("TMPDIR", dir)
 	}
-	if f := flag.Lookup("test.parallel"); f.Value.String() == itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "5") // they wait for the disk and for each other more than they compute
-	}
+	harness.Beside(5)
 	os.Exit(harness.Main(m))
 }
 

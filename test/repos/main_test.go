@@ -5,10 +5,7 @@ package repos
 import (
 	"context"
 	"encoding/json"
-	"flag"
-	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -17,10 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "4") // they wait for the disk and for each other more than they compute
-	}
+	harness.Beside(4)
 	os.Exit(harness.Main(m))
 }
 

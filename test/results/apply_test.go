@@ -82,10 +82,10 @@ func TestApplyOntoWork(t *testing.T) {
 // applied checks the checkout for applyEdit.
 func (p *place) applied(what string) {
 	p.t.Helper()
-	got := files(p.t, p.repo)
+	got := harness.Files(p.t, p.repo)
 	want := map[string]string{"b.txt": "file b\nmore\n", "c.txt": "file c\n", "new.txt": "file new\n", "n/in.txt": "file in\n", "d/k.txt": "file k\nmore\n", ".gitignore": "file *.ignored\n",
 		"a.txt": "file " + strings.Replace(lines(20), "line b", "THEIRS", 1)}
-	same(p.t, what, got, want)
+	harness.Same(p.t, what, got, want)
 }
 
 // TestApplyBesideWork keeps uncommitted work that is not in the way exactly as it is.

@@ -23,13 +23,13 @@ func (p *place) after(what, id string, want map[string]string) {
 		p.t.Errorf("%s: branch: %v", what, r)
 	} else {
 		p.git("worktree", "add", "-q", "--detach", p.Dir+"/w"+n, "b-"+n)
-		same(p.t, what+": branch", files(p.t, p.Dir+"/w"+n), want)
+		harness.Same(p.t, what+": branch", harness.Files(p.t, p.Dir+"/w"+n), want)
 		p.git("worktree", "remove", "--force", p.Dir+"/w"+n)
 	}
 	if r := p.do("export", "--dir", p.Dir+"/d"+n, id); r.Exit != 0 {
 		p.t.Errorf("%s: export --dir: %v", what, r)
 	} else {
-		same(p.t, what+": export --dir", files(p.t, p.Dir+"/d"+n), want)
+		harness.Same(p.t, what+": export --dir", harness.Files(p.t, p.Dir+"/d"+n), want)
 	}
 	for _, form := range []string{"--patch", "--bundle"} {
 		if r := p.do("export", form, "-o", p.Dir+"/"+n+form, id); r.Exit != 0 {
@@ -42,7 +42,7 @@ func (p *place) after(what, id string, want map[string]string) {
 		p.t.Errorf("%s: apply: %v", what, r)
 		p.untouched(what)
 	} else {
-		same(p.t, what+": apply", files(p.t, p.repo), want)
+		harness.Same(p.t, what+": apply", harness.Files(p.t, p.repo), want)
 	}
 	p.sh(p.repo, "git reset -q --hard; git clean -qfdx")
 }
@@ -84,7 +84,7 @@ func TestWaysByState(t *testing.T) {
 		if v := p.show(id); v.State != "ready" {
 			p.t.Errorf("resumed: state %s (%s)", v.State, v.Problem)
 		}
-		same(p.t, "resumed", p.inside(id), want)
+		harness.Same(p.t, "resumed", p.inside(id), want)
 		if out := p.in(id, "git log --format=%s -1; git status --porcelain"); out != "one\n?? two.txt\n" {
 			p.t.Errorf("git inside a resumed task: %q", out)
 		}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // lister prints every file of a folder as JSON: path → kind and content, all in base64.
@@ -109,18 +111,18 @@ func TestExact(t *testing.T) {
 		patch := p.ok("diff", id)
 		p.Write(p.t, p.Dir+"/p1", patch, 0o644)
 		p.Git(p.t, diffed, "apply", "--binary", p.Dir+"/p1")
-		same(p.t, "git apply of diff", files(p.t, diffed), want)
+		harness.Same(p.t, "git apply of diff", harness.Files(p.t, diffed), want)
 
 		patched := clone("patched")
 		p.ok("export", "--patch", "-o", p.Dir+"/p2", id)
 		p.Git(p.t, patched, "apply", "--binary", p.Dir+"/p2")
-		same(p.t, "git apply of export --patch", files(p.t, patched), want)
+		harness.Same(p.t, "git apply of export --patch", harness.Files(p.t, patched), want)
 		if out := p.ok("export", "--patch", id); out != read(p.t, p.Dir+"/p2") {
 			p.t.Error("export --patch to standard output is another one than to a file")
 		}
 
 		p.ok("export", "--dir", p.Dir+"/folder", id)
-		same(p.t, "export --dir", files(p.t, p.Dir+"/folder"), want)
+		harness.Same(p.t, "export --dir", harness.Files(p.t, p.Dir+"/folder"), want)
 
 		p.ok("export", "--bundle", "-o", p.Dir+"/b", id)
 		p.git("bundle", "verify", "-q", p.Dir+"/b")
@@ -128,7 +130,7 @@ func TestExact(t *testing.T) {
 		ref := strings.Fields(p.git("bundle", "list-heads", p.Dir+"/b"))
 		p.Git(p.t, bundled, "fetch", "-q", p.Dir+"/b", ref[1])
 		p.Git(p.t, bundled, "checkout", "-q", "FETCH_HEAD")
-		same(p.t, "export --bundle", files(p.t, bundled), want)
+		harness.Same(p.t, "export --bundle", harness.Files(p.t, bundled), want)
 
 		p.untouched("diff and export")
 		p.ok("branch", id, "result/x")
@@ -138,7 +140,7 @@ func TestExact(t *testing.T) {
 		}
 		branched := clone("branched")
 		p.Git(p.t, branched, "checkout", "-q", "result/x")
-		same(p.t, "branch", files(p.t, branched), want)
+		harness.Same(p.t, "branch", harness.Files(p.t, branched), want)
 		p.git("branch", "-qD", "result/x")
 
 		p.remember()
@@ -146,7 +148,7 @@ func TestExact(t *testing.T) {
 		if r.Exit != 0 || !v.Applied || len(v.Changes) == 0 {
 			p.t.Fatal(r)
 		}
-		same(p.t, "apply", files(p.t, p.repo), want)
+		harness.Same(p.t, "apply", harness.Files(p.t, p.repo), want)
 		if got := p.git("rev-parse", "HEAD"); got != head {
 			p.t.Errorf("apply moved HEAD to %s", got)
 		}

@@ -134,7 +134,7 @@ func TestAgainstPlainGit(t *testing.T) {
 					p.in(task, again)
 					p.sh(plain, again)
 				}
-				script := edits(r, slices.Collect(keys(files(t, plain))), 1+r.IntN(12))
+				script := edits(r, slices.Collect(keys(harness.Files(t, plain))), 1+r.IntN(12))
 				p.in(task, script)
 				p.sh(plain, script)
 				// A fresh index each time: what counts is the files, not what was added when.
@@ -152,7 +152,7 @@ func TestAgainstPlainGit(t *testing.T) {
 				}
 				p.sh(applied, "git reset -q --hard; git clean -qfdx; git apply --binary --allow-empty '"+p.Dir+"/patch'")
 				p.ok("apply", "--yes", "--allow-risky", task)
-				same(t, fmt.Sprintf("seed %d round %d: apply against git apply", seed, round), files(t, p.repo), files(t, applied))
+				harness.Same(t, fmt.Sprintf("seed %d round %d: apply against git apply", seed, round), harness.Files(t, p.repo), harness.Files(t, applied))
 				p.sh(p.repo, "git reset -q --hard; git clean -qfdx")
 				if t.Failed() {
 					return

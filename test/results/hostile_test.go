@@ -344,7 +344,7 @@ func TestSwapRace(t *testing.T) {
 		p.clear("swaps", all)
 		exported, _ := filepath.Glob(p.Dir + "/" + id + ".*.d")
 		for _, dir := range exported {
-			for name, text := range files(p.t, dir) {
+			for name, text := range harness.Files(p.t, dir) {
 				if strings.Contains(text, secret) {
 					p.t.Errorf("outside was exported: %s in %s", name, dir)
 				}

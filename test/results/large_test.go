@@ -32,7 +32,7 @@ func TestLarge(t *testing.T) {
 	}
 	long("branch", task, "many")
 	long("apply", "--yes", task)
-	if got := files(t, p.repo); len(got) != n+1 || got[fmt.Sprintf("many/1/%d", 1500)] != "file 1500" {
+	if got := harness.Files(t, p.repo); len(got) != n+1 || got[fmt.Sprintf("many/1/%d", 1500)] != "file 1500" {
 		t.Errorf("%d files in the checkout", len(got))
 	}
 	p.sh(p.repo, "git reset -q --hard; git clean -qfdx; git branch -qD many")

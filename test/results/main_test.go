@@ -4,14 +4,8 @@ package results
 
 import (
 	"context"
-	"encoding/json"
-	"flag"
-	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
-	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,10 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "5") // they wait for the disk and for each other more than they compute
-	}
+	harness.Beside(5)
 	os.Exit(harness.Main(m))
 }
 
@@ -220,7 +211,7 @@ type view struct {
 
 func (p *place) show(id string) view {
 	p.t.Helper()
-	return decode[view](p.t, p.ok("show", "--json", id))
+	return harness.Decode[view](p.t, p.ok("show", "--json", id))
 }
 
 // report is what these tests read of the documents of diff, apply, branch and export.
@@ -244,7 +235,7 @@ func (p *place) rep(args ...string) (report, harness.Result) {
 	if strings.TrimSpace(r.Stdout) == "" {
 		return report{}, r
 	}
-	v := decode[struct {
+	v := harness.Decode[struct {
 		report
 		Error struct{ Detail *report }
 	}](p.t, r.Stdout)
@@ -252,84 +243,6 @@ func (p *place) rep(args ...string) (report, harness.Result) {
 		return *v.Error.Detail, r
 	}
 	return v.report, r
-}
-
-func decode[T any](t *testing.T, text string) T {
-	t.Helper()
-	var v T
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%v in %.2000s", err, text)
-	}
-	return v
-}
-
-// files reads a folder: path → mode, kind and content, .git of the top apart.
-// It is what a user compares checkouts by.
-func files(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	out := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		rel, _ := filepath.Rel(dir, path)
-		switch {
-		case err != nil:
-			return err
-		case rel == ".git" && d.IsDir():
-			return filepath.SkipDir
-		case rel == ".git":
-			return nil
-		case d.IsDir():
-			return nil
-		}
-		i, err := d.Info()
-		if err != nil {
-			return err
-		}
-		switch {
-		case i.Mode()&os.ModeSymlink != 0:
-			to, err := os.Readlink(path)
-			out[rel] = "link " + to
-			return err
-		case i.Mode().IsRegular():
-			b, err := os.ReadFile(path)
-			kind := "file "
-			if i.Mode()&0o100 != 0 {
-				kind = "exec "
-			}
-			out[rel] = kind + string(b)
-			return err
-		}
-		out[rel] = i.Mode().String()
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// same compares two folders' files.
-func same(t *testing.T, what string, got, want map[string]string) {
-	t.Helper()
-	var bad []string
-	for k, v := range want {
-		if g, ok := got[k]; !ok {
-			bad = append(bad, fmt.Sprintf("missing %q", k))
-		} else if g != v {
-			bad = append(bad, fmt.Sprintf("%q is %.80q, want %.80q", k, g, v))
-		}
-	}
-	for k := range got {
-		if _, ok := want[k]; !ok {
-			bad = append(bad, fmt.Sprintf("too much: %q", k))
-		}
-	}
-	slices.Sort(bad)
-	if len(bad) > 12 {
-		bad = append(bad[:12], fmt.Sprintf("… %d in all", len(bad)))
-	}
-	for _, b := range bad {
-		t.Errorf("%s: %s", what, b)
-	}
 }
 
 func exists(path string) bool {

@@ -96,7 +96,7 @@ func TestManyAtOnce(t *testing.T) {
 			}()
 		}
 		wg.Wait()
-		got := files(p.t, p.repo)
+		got := harness.Files(p.t, p.repo)
 		for i, id := range ids {
 			if got[fmt.Sprintf("m/%d", i)] != fmt.Sprintf("file %d\n", i) || got[fmt.Sprintf("c%d", i)] != "file c\n" {
 				p.t.Errorf("%d: what %s made was not applied", i, id)
@@ -210,7 +210,7 @@ func TestKilled(t *testing.T) {
 		// Enough files that there is something between the first and the last.
 		id := p.task(applyEdit + "; mkdir many; for i in $(seq 150); do echo $i >many/$i; done")
 		want := p.inside(id)
-		old := files(p.t, p.repo)
+		old := harness.Files(p.t, p.repo)
 		// What each needs when it is not killed, so that the moments are spread over it.
 		long := map[string]time.Duration{}
 		measure := func(name string, args ...string) {
@@ -240,7 +240,7 @@ func TestKilled(t *testing.T) {
 			// back when the caller is gone. It does one thing at a time, so this waits for it.
 			p.do("apply", "--dry-run", id)
 			p.settled(id, want, old, name)
-			if len(files(p.t, p.repo)) != len(old) {
+			if len(harness.Files(p.t, p.repo)) != len(old) {
 				applied++
 			}
 			p.git("fsck", "--strict", "--no-dangling")
@@ -281,7 +281,7 @@ func TestKilled(t *testing.T) {
 			}
 			switch v.State {
 			case "ready":
-				same(p.t, "resumed by a killed caller", p.inside(id), want)
+				harness.Same(p.t, "resumed by a killed caller", p.inside(id), want)
 				p.do("close", "--keep", "always", id)
 			case "kept":
 				if out := p.do("diff", "--name-status", id); out.Exit != 0 || !strings.Contains(out.Stdout, "many/150") {
@@ -292,7 +292,7 @@ func TestKilled(t *testing.T) {
 			}
 		}
 		p.ok("resume", id)
-		same(p.t, "resumed at last", p.inside(id), want)
+		harness.Same(p.t, "resumed at last", p.inside(id), want)
 		p.ok("close", "--keep", "never", id)
 		p.outside("killed")
 	})
@@ -302,11 +302,11 @@ func TestKilled(t *testing.T) {
 // is in it or in the repository.
 func (p *place) settled(id string, want, old map[string]string, what string) {
 	p.t.Helper()
-	now := files(p.t, p.repo)
+	now := harness.Files(p.t, p.repo)
 	if len(now) == len(old) {
-		same(p.t, "as before, after a killed "+what, now, old)
+		harness.Same(p.t, "as before, after a killed "+what, now, old)
 	} else {
-		same(p.t, "as wanted, after a killed "+what, now, want)
+		harness.Same(p.t, "as wanted, after a killed "+what, now, want)
 	}
 	left := p.sh(p.repo, "find . -path ./.git/objects -prune -o \\( -name '*.lock' -o -name '*caisson*' -o -name '.new-*' -o -name 'tmp_*' \\) -print | grep -v -e refs/caisson -e refs/heads/caisson || :")
 	if left != "" {

@@ -39,13 +39,13 @@ func TestDirty(t *testing.T) {
 		if got := p.in(id, status); got != outside {
 			p.t.Errorf("git status inside is\n%s\noutside it is\n%s", got, outside)
 		}
-		want := files(p.t, p.repo)
+		want := harness.Files(p.t, p.repo)
 		for k := range want {
 			if strings.Contains(k, ".ignored") {
 				delete(want, k)
 			}
 		}
-		same(p.t, "inside", p.inside(id), want)
+		harness.Same(p.t, "inside", p.inside(id), want)
 		// What the task has made of it is only what it did itself.
 		if out := p.ok("diff", "--name-status", id); out != "" {
 			p.t.Errorf("nothing was done, and the change set is %s", out)
@@ -61,7 +61,7 @@ func TestDirty(t *testing.T) {
 		want["b.txt"] += "task\n"
 		want["task.txt"] = "file task\n"
 		delete(want, "unt.txt")
-		same(p.t, "export --dir", files(p.t, p.Dir+"/d"), want)
+		harness.Same(p.t, "export --dir", harness.Files(p.t, p.Dir+"/d"), want)
 		if r := p.do("close", id); r.Exit != 0 && r.Exit != 7 {
 			p.t.Error(r)
 		}
@@ -99,7 +99,7 @@ func TestDirtyHostile(t *testing.T) {
 			p.refused(r, "")
 			return
 		}
-		id := decode[struct{ ID string }](p.t, r.Stdout).ID
+		id := harness.Decode[struct{ ID string }](p.t, r.Stdout).ID
 		if out := p.in(id, "cat b.txt unt.txt; readlink pw"); out != "b.txt\nu\nunt\n/etc/passwd\n" {
 			p.t.Errorf("%q", out)
 		}
@@ -135,10 +135,10 @@ func TestWorktree(t *testing.T) {
 		if out := p.Git(p.t, dir, "status", "--porcelain"); !strings.Contains(out, "new.txt") {
 			p.t.Errorf("host-side git in the worktree: %q", out)
 		}
-		want := files(p.t, dir)
+		want := harness.Files(p.t, dir)
 		p.Mkdir(p.t, p.Dir+"/o")
 		p.ok("export", "--dir", p.Dir+"/o/d", id)
-		same(p.t, "export --dir", files(p.t, p.Dir+"/o/d"), want)
+		harness.Same(p.t, "export --dir", harness.Files(p.t, p.Dir+"/o/d"), want)
 		p.ok("branch", id, "wt")
 		p.git("branch", "-qD", "wt")
 		p.ok("apply", "--yes", id)
@@ -183,7 +183,7 @@ func TestCheckout(t *testing.T) {
 			p.t.Logf("checkout is refused: %s", r.Stderr)
 			return
 		}
-		id := decode[struct{ ID string }](p.t, r.Stdout).ID
+		id := harness.Decode[struct{ ID string }](p.t, r.Stdout).ID
 		p.refused(p.do("open", "--source", "checkout", "--trust"), "")
 		p.in(id, applyEdit)
 		p.applied("live in the checkout")
@@ -225,11 +225,11 @@ func TestCopy(t *testing.T) {
 		for _, d := range before.Changed(harness.TakePicture(t, data)) {
 			t.Errorf("open: %s", d)
 		}
-		want := files(t, data)
+		want := harness.Files(t, data)
 		delete(want, "pipe")
 		got := p.inside(task)
 		delete(got, "pipe")
-		same(t, "inside", got, want)
+		harness.Same(t, "inside", got, want)
 		p.python(task, exactEdit())
 		want = p.inside(task)
 		delete(want, "pipe")
@@ -239,9 +239,9 @@ func TestCopy(t *testing.T) {
 		p.sh(p.Dir, "cp -a data plain; rm plain/pipe")
 		p.Git(t, plain, "init", "-q")
 		p.Git(t, plain, "apply", "--binary", p.Dir+"/p")
-		same(t, "git apply of diff", files(t, plain), want)
+		harness.Same(t, "git apply of diff", harness.Files(t, plain), want)
 		p.ok("export", "--dir", p.Dir+"/folder", task)
-		same(t, "export --dir", files(t, p.Dir+"/folder"), want)
+		harness.Same(t, "export --dir", harness.Files(t, p.Dir+"/folder"), want)
 		p.refused(p.do("branch", task), "")
 		r := p.do("close", task)
 		if r.Exit != 0 && r.Exit != 7 {
@@ -251,6 +251,6 @@ func TestCopy(t *testing.T) {
 			t.Errorf("close: %s", d)
 		}
 		p.ok("export", "--dir", p.Dir+"/after", task)
-		same(t, "export --dir after the end", files(t, p.Dir+"/after"), want)
+		harness.Same(t, "export --dir after the end", harness.Files(t, p.Dir+"/after"), want)
 	})
 }
