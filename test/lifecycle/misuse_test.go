@@ -83,13 +83,17 @@ print("free", n); sys.exit(1)`)
 		if out := w.do(nil, "exec", "x", "--", "echo", "well"); id.UID == 0 && out.Stdout != "well\n" && out.Exit == 0 {
 			t.Errorf("after that: %v", out)
 		}
-		r = w.do(nil, "exec", "x", "--", "sh", "-c", "i=0; while :; do head -c 4194304 /dev/zero >big$i || exit 9; i=$((i+1)); test $i -lt 200 || sleep 0.05; test $i -lt 400 || exit 0; done")
+		// With more memory: what lies on a file system in memory counts as such, and
+		// its limit would be the first to end this.
+		w.ok("open", "--memory", "2g", "--disk", "32m", "y")
+		r = w.do(nil, "exec", "y", "--", "sh", "-c", "i=0; while :; do head -c 4194304 /dev/zero >big$i || exit 9; i=$((i+1)); test $i -lt 200 || sleep 0.05; test $i -lt 400 || exit 0; done")
 		if r.Exit == 0 {
 			t.Errorf("disk: %v", r)
 		}
 		if r.Exit == 137 && !strings.Contains(r.Stderr, "limit is") {
 			t.Errorf("disk: no reason: %v", r)
 		}
+		w.ok("close", "--discard", "y")
 		w.ok("close", "--discard", "x")
 		w.clean()
 	})
