@@ -465,3 +465,20 @@ func (f *fake) Doctor(context.Context) (*task.DoctorReport, error) {
 		Checks: []task.Feature{{Name: "git", OK: true, Detail: "2.39"}},
 	}, nil
 }
+
+// The tool half of door.Engine is not what these tests are about.
+func (f *fake) Tools(context.Context) ([]task.ToolInfo, error) { return nil, nil }
+
+func (f *fake) Tool(context.Context, string, task.ToolCall, door.ToolOptions) (*task.ToolResult, error) {
+	return nil, task.Errorf(task.CodeUnsupported, "fake", "no tools")
+}
+
+func (f *fake) Questions(context.Context, string) ([]task.Question, error) { return nil, nil }
+
+func (f *fake) Answer(context.Context, door.Actor, task.Answer) (*task.Question, error) {
+	return nil, task.Errorf(task.CodeNotFound, "fake", "no questions")
+}
+
+func (f *fake) Hold(context.Context, task.Request, func(string), func(context.Context, task.ID) error) (*task.CloseReport, error) {
+	return nil, task.Errorf(task.CodeUnsupported, "fake", "no tools")
+}

@@ -35,6 +35,7 @@ var rooms = []room{
 	{dir: "internal/broker", may: []string{"internal/task", "internal/sys"}},
 	{dir: "internal/egress", may: []string{"internal/task", "internal/sys"}},
 	{dir: "internal/worker", may: []string{"internal/task", "internal/sys", "internal/probe"}},
+	{dir: "internal/worker/contract"}, // shared by host and worker: nothing of ours
 
 	{dir: "internal/backend/all", may: []string{"internal/backend/..."}},
 	{dir: "internal/backend/backendtest", may: []string{"internal/task", "internal/sys", "internal/backend", "internal/worker"}},
@@ -44,7 +45,7 @@ var rooms = []room{
 	{dir: "internal/audit", may: []string{"internal/task", "internal/sys", "internal/policy"}},
 	{dir: "internal/boundary", may: []string{
 		"internal/task", "internal/sys", "internal/policy", "internal/backend", "internal/service", "internal/probe",
-		"internal/source/...", "internal/evidence", "internal/inventory", "internal/approval", "internal/broker", "internal/egress", "internal/worker",
+		"internal/source/...", "internal/evidence", "internal/inventory", "internal/approval", "internal/broker", "internal/egress", "internal/worker", "internal/worker/contract/...",
 		"internal/door", // fulfils door.Engine; the contract alone, no child
 	}},
 	{dir: "internal/door", may: []string{"internal/task", "internal/approval", "internal/audit"}, child: doorChild},
@@ -74,7 +75,7 @@ var (
 
 // workerParts is all of ours that may be linked, also indirectly, into the
 // program that stands inside a boundary.
-var workerParts = []string{"internal/worker/inside/...", "internal/worker/frame/...", "internal/probe/...", "internal/sys/...", "internal/task", "internal/backend/linux/stage/...", "internal/workerprog"}
+var workerParts = []string{"internal/worker/inside/...", "internal/worker/frame/...", "internal/worker/contract", "internal/worker/tools", "internal/probe/...", "internal/sys/...", "internal/task", "internal/backend/linux/stage/...", "internal/workerprog"}
 
 // workerModules is all of others' that may be linked into it.
 var workerModules = []string{"golang.org/x/sys"}

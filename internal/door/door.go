@@ -25,6 +25,21 @@ type Engine interface {
 	Run(ctx context.Context, r task.Request, cmd task.Command, io *ExecIO) (out task.Outcome, ran bool, err error)
 	Open(ctx context.Context, r task.Request, progress func(string)) (*task.View, error)
 	Exec(ctx context.Context, ref string, cmd task.Command, io *ExecIO) (task.Outcome, error)
+	// Hold opens a task in this process, calls use with its id, and ends the
+	// task as Run does once use returned: the boundary never outlives the process.
+	Hold(ctx context.Context, r task.Request, progress func(string), use func(ctx context.Context, id task.ID) error) (*task.CloseReport, error)
+	// Tools describes the tool contract.
+	Tools(ctx context.Context) ([]task.ToolInfo, error)
+	// Tool makes one tool call in an open task and returns when it ended. A call
+	// that policy or a person refused is CodeDenied, one that nobody answered in
+	// time too; a tool that ran and failed is no error of ours: its result says so.
+	// The result is returned with an error too, where there is one.
+	Tool(ctx context.Context, ref string, c task.ToolCall, o ToolOptions) (*task.ToolResult, error)
+	// Questions lists the calls that wait for a person, of one task or, with an
+	// empty ref, of all that this user can reach.
+	Questions(ctx context.Context, ref string) ([]task.Question, error)
+	// Answer answers one of them. An answer from the door that asked is CodeDenied.
+	Answer(ctx context.Context, by Actor, a task.Answer) (*task.Question, error)
 	List(ctx context.Context, all bool) ([]task.View, error)
 	Show(ctx context.Context, ref string) (*task.View, error)
 	Log(ctx context.Context, ref string, follow bool, emit func(Event) error) error
@@ -70,6 +85,20 @@ type ExecIO struct {
 	// Summary is called once after the command ended and returns what went
 	// through the pipes. It may block until they are drained. May be nil.
 	Summary func() IOSummary
+}
+
+// ToolOptions joins a tool call to its caller. Its functions may be nil and are
+// called from any goroutine, not after Tool returned.
+type ToolOptions struct {
+	By Actor // made by the door, never decoded from a message
+	// Progress tells in one line what a call that waits or runs is at, at least
+	// every 20 seconds.
+	Progress func(string)
+	// Output receives what a program writes, as it does: "stdout" or "stderr".
+	Output func(stream string, p []byte)
+	// Asked is told that the call waits for a person. The door may show the
+	// question to one; the answer goes to Engine.Answer.
+	Asked func(task.Question)
 }
 
 // IOSummary is what the host's end of the pipes saw.

@@ -15,6 +15,7 @@ type Role int
 const (
 	RoleNone       Role = iota // nothing
 	RoleObserver               // may look at tasks and at the machine
+	RoleAgent                  // may also call tools in the task it was given
 	RoleSupervisor             // may also work in an open task and end it, on a person's behalf
 	RolePerson                 // may also open tasks, grant authority and give up work
 )
@@ -24,6 +25,8 @@ func (r Role) String() string {
 	switch r {
 	case RoleObserver:
 		return "observer"
+	case RoleAgent:
+		return "agent"
 	case RoleSupervisor:
 		return "supervisor"
 	case RolePerson:
@@ -35,7 +38,7 @@ func (r Role) String() string {
 // Actor is who calls: through which door, in which role. It is made by the
 // door from what it knows about the caller, never decoded from a message.
 type Actor struct {
-	Door string // "cli", "control"
+	Door string // "cli", "control", "mcp", "go"
 	Role Role
 }
 
@@ -50,7 +53,10 @@ type Call struct {
 	// Found takes diff's report before the first byte of the diff; may be nil.
 	Found    func(*task.DiffReport) error
 	Risky    func([]task.Risk) // branch, export: told before anything is done; may be nil
-	Progress func(string)      // open, close, resume, apply, branch, export; may be nil
+	Progress func(string)      // open, close, resume, apply, branch, export, tool; may be nil
+	// Output and Asked are tool's; see ToolOptions. They may be nil.
+	Output func(stream string, p []byte)
+	Asked  func(task.Question)
 }
 
 // Op is one operation of the table.
@@ -147,6 +153,19 @@ type (
 	ReapIn struct {
 		DryRun bool `json:"dry_run"`
 	}
+	// ToolIn asks for one tool call.
+	ToolIn struct {
+		Task string        `json:"task"`
+		Call task.ToolCall `json:"call"`
+	}
+	// QuestionsIn asks for what waits for a person.
+	QuestionsIn struct {
+		Task string `json:"task"` // empty: of every task
+	}
+	// AnswerIn answers a question.
+	AnswerIn struct {
+		Answer task.Answer `json:"answer"`
+	}
 	// None is the input or output of operations that have none.
 	None struct{}
 )
@@ -163,6 +182,16 @@ type (
 	ListOut struct {
 		Schema string      `json:"schema"` // "caisson.list/1"
 		Tasks  []task.View `json:"tasks"`
+	}
+	// ToolsOut is the tool contract.
+	ToolsOut struct {
+		Schema string          `json:"schema"` // "caisson.tools/1"
+		Tools  []task.ToolInfo `json:"tools"`
+	}
+	// QuestionsOut is what waits for a person.
+	QuestionsOut struct {
+		Schema    string          `json:"schema"` // "caisson.questions/1"
+		Questions []task.Question `json:"questions"`
 	}
 )
 
@@ -181,6 +210,23 @@ var Table = []Op{
 		in.Command.Env = in.Env
 		out, err := c.Engine.Exec(ctx, in.Task, in.Command, c.IO)
 		return &RunOut{out, err == nil}, err
+	}),
+	op("tools", "describe the tools", RoleObserver, func(ctx context.Context, c *Call, _ *None) (*ToolsOut, error) {
+		ts, err := c.Engine.Tools(ctx)
+		return &ToolsOut{Schema: "caisson.tools/1", Tools: ts}, err
+	}),
+	op("tool", "make one tool call in an open task", RoleAgent, func(ctx context.Context, c *Call, in *ToolIn) (*task.ToolResult, error) {
+		return c.Engine.Tool(ctx, in.Task, in.Call, ToolOptions{By: c.Actor, Progress: c.progress(), Output: c.Output, Asked: c.Asked})
+	}),
+	op("questions", "list the calls that wait for a person", RoleSupervisor, func(ctx context.Context, c *Call, in *QuestionsIn) (*QuestionsOut, error) {
+		qs, err := c.Engine.Questions(ctx, in.Task)
+		if qs == nil {
+			qs = []task.Question{}
+		}
+		return &QuestionsOut{Schema: "caisson.questions/1", Questions: qs}, err
+	}),
+	op("answer", "answer a call that waits for a person", RolePerson, func(ctx context.Context, c *Call, in *AnswerIn) (*task.Question, error) {
+		return c.Engine.Answer(ctx, c.Actor, in.Answer)
 	}),
 	op("list", "list tasks", RoleObserver, func(ctx context.Context, c *Call, in *ListIn) (*ListOut, error) {
 		vs, err := c.Engine.List(ctx, in.All)
