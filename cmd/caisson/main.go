@@ -17,19 +17,10 @@ import (
 	"github.com/caisson-dev/caisson/internal/door/cli"
 	"github.com/caisson-dev/caisson/internal/version"
 	"github.com/caisson-dev/caisson/internal/wire"
-	"github.com/caisson-dev/caisson/internal/workerprog"
 )
 
 func main() {
-	if os.Args[0] == workerprog.Arg0 {
-		os.Exit(workerprog.Main(os.Args))
-	}
-	if len(os.Args) == 2 && os.Args[1] == wire.SuperviseArg {
-		os.Exit(wire.Supervise())
-	}
-	if len(os.Args) == 3 && os.Args[1] == wire.RemoveArg {
-		os.Exit(wire.Remove(os.Args[2]))
-	}
+	wire.PlayRole()
 	if os.Getenv("GOGC") == "" {
 		// A command is over before memory that it gave up is worth looking for. A
 		// supervisor, which stays, keeps to the default.

@@ -47,6 +47,33 @@ func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, i
 	return out, known, errors.Join(err, eerr)
 }
 
+// Hold implements door.Engine: one task, for as long as use does not return.
+// use's context also ends when the boundary does; its cause says why. An error
+// of use counts as a command that failed.
+func (m *Manager) Hold(ctx context.Context, req task.Request, progress func(string), use func(context.Context, task.ID) error) (rep *task.CloseReport, err error) {
+	l, err := m.open(ctx, req, nil, progress)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+			err = cause
+		}
+		return nil, err
+	}
+	m.say(l.notes)
+	uctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	failed := true // a panic of use is one too, and must not leave processes behind
+	defer func() {
+		stop()
+		cancel(nil)
+		r, eerr := m.end(l, task.Errorf(task.CodeCanceled, "hold", "whoever held the task has ended"),
+			endOptions{ofRun: true, failed: failed, discard: req.Discard, mayLeave: true, tell: progress})
+		rep, err = r, errors.Join(err, eerr)
+	}()
+	err = use(uctx, l.id)
+	failed = err != nil
+	return nil, err
+}
+
 // cancelOn cancels while the task is being opened, when there is no command yet
 // that could be asked to end. The returned func stops that before the command
 // takes the channel over.

@@ -24,8 +24,3 @@ func (m *Manager) Questions(context.Context, string) ([]task.Question, error) { 
 func (m *Manager) Answer(_ context.Context, _ door.Actor, a task.Answer) (*task.Question, error) {
 	return nil, task.Errorf(task.CodeNotFound, "answer", "no question %q waits", a.ID)
 }
-
-// Hold implements door.Engine.
-func (m *Manager) Hold(context.Context, task.Request, func(string), func(context.Context, task.ID) error) (*task.CloseReport, error) {
-	return nil, task.Errorf(task.CodeUnsupported, "hold", "no task can be held yet")
-}
