@@ -145,6 +145,9 @@ func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.
 	return out, ran, err
 }
 
+// tooLarge is the status of what SIGXFSZ ended, in a shell too.
+const tooLarge = 128 + 25
+
 // limited says which limit ended a command that began at begun, if one did.
 func (l *live) limited(ctx context.Context, out task.Outcome, begun time.Time) string {
 	if out.Exit <= 128 {
@@ -164,6 +167,8 @@ func (l *live) limited(ctx context.Context, out task.Outcome, begun time.Time) s
 		return l.limit
 	case more:
 		return fmt.Sprintf("memory: the kernel ended a process at the limit of %d bytes", l.spec.Limits.MemoryBytes)
+	case out.Exit == tooLarge && l.spec.Limits.DiskBytes > 0:
+		return fmt.Sprintf("disk: the kernel ended a process that made one file larger than the limit of %d bytes", l.spec.Limits.DiskBytes)
 	}
 	return ""
 }

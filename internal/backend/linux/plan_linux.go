@@ -400,6 +400,12 @@ func rlimits(l task.Limits, perProcess bool) []stage.Rlimit {
 		{Resource: unix.RLIMIT_NOFILE, Soft: nofile, Hard: nofile},
 		{Resource: unix.RLIMIT_NPROC, Soft: uint64(l.Pids), Hard: uint64(l.Pids)},
 	}
+	if l.DiskBytes > 0 {
+		// The sum of all files is watched from outside; one alone is stopped at once.
+		// A page more, so that a full tmpfs of the same size says that it is full.
+		most := uint64(l.DiskBytes) + uint64(os.Getpagesize())
+		rs = append(rs, stage.Rlimit{Resource: unix.RLIMIT_FSIZE, Soft: most, Hard: most})
+	}
 	if perProcess {
 		// Private writable memory: what a runtime merely reserves does not count,
 		// as it does against the address space.
