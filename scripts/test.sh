@@ -3,8 +3,8 @@
 #
 # all:  formatting, vet, staticcheck, govulncheck, build, every test as the current user, as root also the tests of every
 #       room again as an unprivileged user (-short: without what no identity changes), the tests of the build tag faults,
-#       the race detector where goroutines meet (-short), cross-builds, a second build that must give the same bytes.
-#       Under 25 minutes on two cores.
+#       the race detector where goroutines meet (-short), some tests inside a boundary of its own,
+#       cross-builds, a second build that must give the same bytes. Under 25 minutes on two cores.
 # fast: formatting, vet and short tests, under two minutes.
 #
 # PKGS="./internal/x/..." restricts tests, vet and staticcheck to some packages. CAISSON_TEST_FULL=1 runs every member
@@ -297,6 +297,13 @@ reproducible() {
 	[ "$a" = "$b" ] || { echo "   and ${b%% *}: not the same"; return 1; }
 }
 
+# A few packages inside a boundary of caisson's own, one of which makes boundaries in it: scripts/dogfood.sh.
+dogfood() {
+	[ "$PKGS" = ./... ] || { echo "   not with PKGS"; return 0; }
+	mkdir -m 700 "$work/state" "$work/run"
+	CAISSON_STATE_DIR=$work/state CAISSON_RUNTIME_DIR=$work/run GOFLAGS= PKGS="./internal/sys ./internal/probe ./cmd/caisson" bash scripts/dogfood.sh
+}
+
 build_summary() { go build -o "$work/testsum" ./scripts/testsum; }
 
 case $mode in
@@ -330,6 +337,7 @@ all)
 	fi
 	step "fault injection" faults
 	step "race detector" race
+	step "inside its own boundary" dogfood
 	step "cross-builds" cross
 	step "reproducible build" reproducible
 	;;
