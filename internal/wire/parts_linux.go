@@ -15,7 +15,7 @@ import (
 func linuxParts(cfg *boundary.Config) {
 	cfg.Defaults = linux.Defaults
 	cfg.CheckPaths = linux.CheckPaths
-	cfg.Toolchains, cfg.Screen = linux.Toolchains, linux.Screen
+	cfg.Toolchains, cfg.Screen = linux.RememberedToolchains(cfg.StateDir), linux.Screen
 }
 
 func newSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -51,7 +51,7 @@ func Screen(ctx context.Context, ms []backend.Mount) ([]backend.Mount, []task.Fi
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)
 		}
-		sm, f := screen(m, seedScreen)
+		sm, f := screen(m, seedScreen, nil)
 		if f != nil {
 			fs = append(fs, *f)
 		}
@@ -65,7 +65,7 @@ func Screen(ctx context.Context, ms []backend.Mount) ([]backend.Mount, []task.Fi
 }
 
 // screen adds to m.Hide. The finding says that not everything was seen.
-func screen(m backend.Mount, s screening) (backend.Mount, *task.Finding) {
+func screen(m backend.Mount, s screening, saw *sights) (backend.Mount, *task.Finding) {
 	hide := append([]string(nil), m.Hide...)
 	left := s.entries
 	bounded := func(why string) *task.Finding {
@@ -76,6 +76,7 @@ func screen(m backend.Mount, s screening) (backend.Mount, *task.Finding) {
 	for depth := 0; len(level) > 0; depth++ {
 		var next []string
 		for _, dir := range level {
+			saw.lists(filepath.Join(m.Source, dir))
 			es, err := os.ReadDir(filepath.Join(m.Source, dir))
 			if err != nil && len(es) == 0 {
 				continue // what we cannot read, the boundary cannot read either

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -45,8 +46,13 @@ const (
 // and show it read-only at its own path. Credentials, configuration and sockets
 // in it are hidden. System folders are visible anyway.
 func Discover(s Search) Found {
-	f := &finder{s: s, missing: map[string]string{}}
-	if real, err := realDir(s.Home); err == nil {
+	return discover(s, nil)
+}
+
+// discover is Discover; what it looks at goes into saw, which may be nil.
+func discover(s Search, saw *sights) Found {
+	f := &finder{s: s, saw: saw, missing: map[string]string{}}
+	if real, err := f.saw.realDir(s.Home); err == nil {
 		f.home = real
 	}
 	for i, dir := range filepath.SplitList(s.Path) {
@@ -69,7 +75,10 @@ func Toolchains(ctx context.Context, path, home string) ([]backend.Mount, []task
 	if err := ctx.Err(); err != nil {
 		return nil, nil, nil, context.Cause(ctx)
 	}
-	f := Discover(Search{Path: path, Home: home, Getenv: os.Getenv})
+	return Discover(Search{Path: path, Home: home, Getenv: os.Getenv}).toolchains()
+}
+
+func (f Found) toolchains() ([]backend.Mount, []task.Tool, []task.Finding, error) {
 	return f.Mounts, f.Tools, append(f.Missing, f.Findings...), nil
 }
 
@@ -103,6 +112,7 @@ func reconciled(s backend.Spec) (tools []backend.Mount, dropped []task.Finding) 
 
 type finder struct {
 	s       Search
+	saw     *sights
 	home    string // resolved
 	mounts  []backend.Mount
 	why     []string // of each mount
@@ -124,18 +134,23 @@ func visible(path string) bool {
 
 // entry makes the programs in dir usable.
 func (f *finder) entry(dir, why string, depth int) {
-	real, err := realDir(dir)
+	real, err := f.saw.realDir(dir)
 	if err != nil {
 		return // an entry that does not exist is nothing to miss
 	}
-	for _, s := range f.seen {
-		if s == dir {
-			return
-		}
+	if slices.Contains(f.seen, dir) {
+		return
 	}
 	f.seen = append(f.seen, dir)
 	if !f.need(dir, why) {
 		return
+	}
+	if visible(dir) && visible(real) && real != dir {
+		// /bin is /usr/bin on most systems, and PATH often names both.
+		if slices.Contains(f.seen, real) {
+			return
+		}
+		f.seen = append(f.seen, real)
 	}
 	names := f.names(real)
 	for _, e := range names {
@@ -148,7 +163,7 @@ func (f *finder) entry(dir, why string, depth int) {
 	}
 	if f.home != "" && real == filepath.Join(f.home, ".local/bin") {
 		// What `pip install --user` put there imports from here.
-		libs, _ := filepath.Glob(filepath.Join(f.s.Home, ".local/lib/python3*"))
+		libs, _ := f.saw.glob(filepath.Join(f.s.Home, ".local/lib/python3*"))
 		for _, l := range libs {
 			f.need(l, "packages of "+dir)
 		}
@@ -158,7 +173,7 @@ func (f *finder) entry(dir, why string, depth int) {
 // need shows the install prefix around dir at its real path and, where links
 // lead to it, at the path by which it is called.
 func (f *finder) need(dir, why string) bool {
-	real, err := realDir(dir)
+	real, err := f.saw.realDir(dir)
 	if err != nil {
 		return false
 	}
@@ -178,7 +193,7 @@ func (f *finder) need(dir, why string) bool {
 	rel, _ := filepath.Rel(prefix, real)
 	alias, src := dir, real
 	if up, ok := strings.CutSuffix(dir, "/"+rel); ok && rel != "." {
-		if r, err := realDir(up); err == nil && r == prefix {
+		if r, err := f.saw.realDir(up); err == nil && r == prefix {
 			alias, src = up, prefix
 		}
 	}
@@ -192,7 +207,7 @@ func (f *finder) need(dir, why string) bool {
 // must exist inside too.
 func (f *finder) follow(link string, depth int) {
 	for hop := 0; hop < maxHops; hop++ {
-		dest, err := os.Readlink(link)
+		dest, err := f.saw.readlink(link)
 		if err != nil {
 			return // not a link any more: the program itself
 		}
@@ -205,7 +220,7 @@ func (f *finder) follow(link string, depth int) {
 			link = dest
 			continue
 		}
-		st, err := os.Stat(dest)
+		st, err := f.saw.stat(dest)
 		if err != nil || st.IsDir() {
 			return
 		}
@@ -215,7 +230,7 @@ func (f *finder) follow(link string, depth int) {
 			}
 			f.entry(dir, "linked from "+link, depth+1)
 		}
-		real, err := realDir(dir)
+		real, err := f.saw.realDir(dir)
 		if err != nil {
 			return
 		}
@@ -232,7 +247,7 @@ func (f *finder) rustup(dir string) {
 	if home == "" {
 		home = filepath.Join(f.s.Home, ".rustup")
 	}
-	if real, err := realDir(home); err == nil && !visible(real) {
+	if real, err := f.saw.realDir(home); err == nil && !visible(real) {
 		if reason := f.excluded(real); reason != "" {
 			f.miss(home, reason)
 			return
@@ -259,7 +274,7 @@ func (f *finder) prefix(dir string) string {
 		return dir
 	}
 	for _, sign := range []string{"lib", "lib64", "libexec", "versions", "toolchains", "installs", "share", "candidates", "Cellar", "tools"} {
-		if st, err := os.Stat(filepath.Join(up, sign)); err == nil && st.IsDir() {
+		if st, err := f.saw.stat(filepath.Join(up, sign)); err == nil && st.IsDir() {
 			return up
 		}
 	}
@@ -318,6 +333,7 @@ func (f *finder) excluded(dir string) string {
 }
 
 func (f *finder) names(dir string) []os.DirEntry {
+	f.saw.lists(dir)
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil
@@ -372,11 +388,11 @@ func (f *finder) prune() {
 			continue
 		}
 		if outer := f.around(m.Target); outer != nil {
-			if _, err := os.Stat(filepath.Join(outer.Source, strings.TrimPrefix(m.Target, outer.Target))); err != nil {
+			if _, err := f.saw.stat(filepath.Join(outer.Source, strings.TrimPrefix(m.Target, outer.Target))); err != nil {
 				f.miss(m.Target, "its place lies in the read-only "+outer.Target)
 				continue
 			}
-			if _, err := os.Readlink(filepath.Join(outer.Source, strings.TrimPrefix(m.Target, outer.Target))); err == nil {
+			if _, err := f.saw.readlink(filepath.Join(outer.Source, strings.TrimPrefix(m.Target, outer.Target))); err == nil {
 				continue // the link itself is there and leads to what is shown
 			}
 		}
@@ -396,7 +412,7 @@ func (f *finder) around(target string) *backend.Mount {
 func (f *finder) result() Found {
 	var t Found
 	for i, m := range f.mounts {
-		sm, finding := screen(m, toolScreen)
+		sm, finding := screen(m, toolScreen, f.saw)
 		if finding != nil {
 			t.Findings = append(t.Findings, *finding)
 		}
