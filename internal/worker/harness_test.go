@@ -40,6 +40,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case roleBomb:
 			bomb()
+		case roleStop:
+			stopStarts()
 		case roleAttack:
 			attack()
 			os.Exit(0)

@@ -34,6 +34,27 @@ func bomb() {
 	}
 }
 
+// roleStop makes this program stop what I is just starting, between the fork,
+// when it still looks like I, and its exec.
+const roleStop = "stop"
+
+func stopStarts() {
+	fmt.Println("ready")
+	self := "/proc/" + strconv.Itoa(os.Getpid())
+	for {
+		entries, _ := filepath.Glob("/proc/[0-9]*")
+		for _, e := range entries {
+			if e == "/proc/1" || e == self {
+				continue
+			}
+			if cmd, _ := os.ReadFile(e + "/cmdline"); string(cmd) == "caisson-worker\x00tools\x00" {
+				pid, _ := strconv.Atoi(filepath.Base(e))
+				_ = unix.Kill(pid, unix.SIGSTOP)
+			}
+		}
+	}
+}
+
 func attack() {
 	entries, _ := filepath.Glob("/proc/[0-9]*")
 	for _, e := range entries {
@@ -251,6 +272,31 @@ func TestStoppedGuardian(t *testing.T) {
 	}
 	if n := count(b, "sleep 1111"); n != "0\n" {
 		t.Errorf("%s of it live", n)
+	}
+}
+
+// A guardian that is stopped while it is being started is woken as well, though
+// the tool space cannot do much else meanwhile.
+func TestStoppedStart(t *testing.T) {
+	b := start(t)
+	stop, err := b.exec(worker.Command{Argv: []string{ownProgram(t, 0o755), roleStop}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = stop.in.Close()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 25 {
+				if exit, _, _ := b.sh("exit 3"); exit != 3 {
+					t.Error(exit)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := stop.Cancel(context.Background(), 0); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"math"
 	"sync"
 )
 
@@ -38,6 +39,10 @@ const (
 )
 
 const magic = "csn1"
+
+// lastSeq is the last number of a direction. After it the channel ends: a number
+// that came again under the same key would make every recorded frame good again.
+const lastSeq = math.MaxUint64
 
 // Reasons for which a stream is given up. They are matched by callers that
 // report why; the text is for the log.
@@ -188,6 +193,9 @@ func (c *Conn) Write(f Frame) error {
 	if err := c.deadErr(); err != nil {
 		return err
 	}
+	if c.sendSeq == lastSeq {
+		return c.fail(ErrSequence)
+	}
 	need := HeaderSize + len(f.Body)
 	b := c.buf[:0]
 	if cap(b) < need {
@@ -248,7 +256,7 @@ func (c *Conn) read() (f Frame, err error) {
 		return f, ErrLength
 	case int(h[5]) != len(f.FDs):
 		return f, ErrFDs
-	case binary.BigEndian.Uint64(h[8:]) != c.recvSeq+1:
+	case c.recvSeq == lastSeq || binary.BigEndian.Uint64(h[8:]) != c.recvSeq+1:
 		return f, ErrSequence
 	}
 	if n > 0 {

@@ -4,6 +4,7 @@ package frame
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -210,6 +211,56 @@ func TestStrictBodies(t *testing.T) {
 			t.Errorf("accepted: %s", s)
 		}
 	}
+}
+
+// The numbers end; they do not begin again. A frame recorded under one is never
+// good a second time, however long a channel lives.
+func TestSequenceDoesNotWrap(t *testing.T) {
+	tp := &tape{}
+	c, err := Dial(tp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := bytes.Clone(tp.out.Bytes())
+	tp.out.Reset()
+	c.sendSeq = lastSeq - 1
+	if err := c.Write(Frame{Kind: Request, Op: 1, Body: []byte("last")}); err != nil {
+		t.Fatal(err)
+	}
+	last := bytes.Clone(tp.out.Bytes())
+	for range 2 {
+		if err := c.Write(Frame{Kind: Request, Op: 2, Body: []byte("after")}); err == nil || tp.out.Len() != len(last) {
+			t.Fatalf("sent after the last number: %v", err)
+		}
+	}
+	// Frames that carry on from zero, as a sender without this rule makes them.
+	for i, f := range [][]byte{forged(c, 0), forged(c, 1)} {
+		in := &tape{}
+		in.in.Reset(join(hello, last, f))
+		w, err := Accept(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.recvSeq = lastSeq - 1
+		if got, err := w.Read(); err != nil || string(got.Body) != "last" {
+			t.Fatalf("%q %v", got.Body, err)
+		}
+		if got, err := w.Read(); !errors.Is(err, ErrSequence) {
+			t.Errorf("number %d after the last one: %q %v", i, got.Body, err)
+		}
+	}
+}
+
+// forged is a frame with a tag that verifies and any number.
+func forged(c *Conn, seq uint64) []byte {
+	b := make([]byte, HeaderSize)
+	copy(b, magic)
+	b[4] = byte(Request)
+	binary.BigEndian.PutUint64(b[8:], seq)
+	c.sendMAC.Reset()
+	c.sendMAC.Write(b[:32])
+	c.sendMAC.Sum(b[32:32])
+	return b
 }
 
 // FuzzStream: no bytes make a reader do anything but return frames that

@@ -61,7 +61,7 @@ func ParseOOB(n int, oob []byte, flags int, peer int32) (fds []int, err error) {
 		for i := range msgs {
 			m := &msgs[i]
 			switch {
-			case m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_RIGHTS:
+			case m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_RIGHTS && len(m.Data)%4 == 0: // others make the parser panic
 				got, rerr := unix.ParseUnixRights(m)
 				if rerr != nil {
 					err = ErrFDs

@@ -1,7 +1,6 @@
 package inside
 
 import (
-	"os"
 	"sync"
 	"syscall"
 
@@ -62,122 +61,6 @@ func (s *space) exec(f frame.Frame, req *frame.RequestBody, name string) bool {
 	return true
 }
 
-// guardian is one C as I holds it.
-type guardian struct {
-	*os.File // the control socket
-	pid      int32
-}
-
-// startGuardian starts C. The program's own descriptors follow with the
-// command, so that it can be started ahead of its call.
-//
-// C shares its uid and process table with the tools. What it says is taken
-// only when the kernel names C as the sender, and not any more once C was
-// reaped: a tool that kills C and gets hold of its socket while it dies
-// (the kernel drops a process's memory, and with it the protection, before its
-// descriptors) has a socket that nobody listens to.
-func (s *space) startGuardian() (*guardian, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	err = unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
-	if err == nil {
-		err = unix.SetNonblock(pair[0], true)
-	}
-	g := &guardian{File: os.NewFile(uintptr(pair[0]), "call")}
-	if err == nil {
-		// One lock with the reaper's look-up: a guardian that dies at once is
-		// reaped after it was entered.
-		s.guardMu.Lock()
-		var pid int
-		pid, err = syscall.ForkExec(self, []string{"caisson-worker", RoleCall}, &syscall.ProcAttr{
-			Files: []uintptr{0, 1, 2, uintptr(pair[1])},
-			Sys:   &syscall.SysProcAttr{Setsid: true},
-		})
-		if err == nil {
-			g.pid = int32(pid)
-			s.guards[pid] = g
-		}
-		s.guardMu.Unlock()
-	}
-	_ = unix.Close(pair[1])
-	if err != nil {
-		_ = g.Close()
-		return nil, err
-	}
-	s.wakeReaper()
-	return g, nil
-}
-
-// reaped ends the conversation with a guardian that is no more. What it had
-// sent is still read.
-func (s *space) reaped(pid int) {
-	s.guardMu.Lock()
-	g := s.guards[pid]
-	delete(s.guards, pid)
-	s.guardMu.Unlock()
-	if g == nil {
-		return
-	}
-	if raw, err := g.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
-	}
-}
-
-// refill keeps one guardian ready: starting a program takes a millisecond or
-// two, and the next call need not wait for that. A spare knows nothing yet.
-func (s *space) refill() {
-	s.mu.Lock()
-	busy := s.spare != nil || s.filling || s.killing
-	s.filling = s.filling || !busy
-	s.mu.Unlock()
-	if busy {
-		return
-	}
-	g, err := s.startGuardian()
-	s.mu.Lock()
-	s.filling = false
-	if err == nil && !s.killing {
-		s.spare, g = g, nil
-	}
-	s.mu.Unlock()
-	if g != nil {
-		_ = g.Close() // it ends when it reads that
-	}
-}
-
-func (s *space) takeSpare() *guardian {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g := s.spare
-	s.spare = nil
-	return g
-}
-
-// hand gives a guardian its command and the program's descriptors. False: it
-// was gone before it could have read any of it.
-func hand(g *guardian, cmd []byte, fds []int) bool {
-	raw, err := g.SyscallConn()
-	if err != nil {
-		return false
-	}
-	n := 0
-	var werr error
-	if err := raw.Write(func(fd uintptr) bool {
-		for {
-			n, werr = unix.SendmsgN(int(fd), cmd, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
-			if werr != unix.EINTR {
-				return werr != unix.EAGAIN
-			}
-		}
-	}); err != nil || werr != nil {
-		return false
-	}
-	_, _ = g.Write(cmd[n:]) // a failure shows as the guardian's end
-	return true
-}
-
 func texts(b [][]byte) []string {
 	out := make([]string, len(b))
 	for i := range b {
@@ -221,7 +104,7 @@ func (c *call) run(cmd *command, f frame.Frame) {
 		c.s.mu.Lock()
 		delete(c.s.calls, c.op)
 		c.s.mu.Unlock()
-		c.s.rest()
+		c.s.garbage.rest()
 	}()
 	text := cmd.bytes()
 	for try := 0; ; try++ {
@@ -262,18 +145,24 @@ func (c *call) run(cmd *command, f frame.Frame) {
 	c.follow()
 }
 
-// follow passes on what the guardian reports.
+// follow passes on what the guardian reports. One that says what cannot be,
+// twice or out of its order, is no longer believed: it is let go, and nobody
+// knows about its call.
 func (c *call) follow() {
 	started, exited := false, false
 	for {
 		r, pidfd, err := c.next()
+		canceled := c.wasCanceled()
+		if err == nil && !possible(r.kind, started, exited, canceled) {
+			err = errCommand
+		}
 		if err != nil {
-			switch {
-			case !started:
-				// The guardian died between its start and its first word. It may
-				// have started the program.
-				c.event(frame.ReplyBody{Event: frame.EventLost})
-			case !exited || c.wasCanceled():
+			if pidfd >= 0 {
+				_ = unix.Close(pidfd)
+			}
+			// One that died between its start and its first word may have started
+			// the program.
+			if !started || !exited || canceled {
 				c.event(frame.ReplyBody{Event: frame.EventLost})
 			}
 			return
@@ -316,6 +205,19 @@ func (c *call) follow() {
 			return
 		}
 	}
+}
+
+// possible reports whether a guardian may say kind now.
+func possible(kind uint32, started, exited, canceled bool) bool {
+	switch kind {
+	case recStarted, recFailed:
+		return !started
+	case recExit:
+		return started && !exited
+	case recClear, recNotClear:
+		return started && canceled
+	}
+	return false
 }
 
 func (c *call) wasCanceled() bool {

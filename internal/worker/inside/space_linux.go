@@ -29,12 +29,15 @@ type space struct {
 	guardMu sync.Mutex
 	guards  map[int]*guardian // not yet reaped
 
+	endedMu sync.Mutex
+	ended   []int // reaped, and perhaps still in guards
+
 	born  chan struct{} // a child was started: the reaper may wait again
 	alone chan struct{} // the reaper found no child at all
 
 	filled sync.Once // the first spare is being made
 
-	rest func() // something was done; memory may be returned once it is quiet
+	garbage collector
 }
 
 // runSpace is I's builder: it makes the tool space's own mounts, takes from its
@@ -77,8 +80,8 @@ func runTools(h Hooks) int {
 	if err != nil {
 		return ExitChannel
 	}
+	s.garbage.byHand()
 	go s.reap()
-	s.rest = resting()
 	return s.serve()
 }
 
@@ -118,6 +121,7 @@ func (s *space) serve() int {
 		if err != nil {
 			return ExitChannel
 		}
+		s.garbage.took(len(f.Body))
 		if !s.handle(f) {
 			f.CloseFDs()
 			return ExitChannel
@@ -199,7 +203,7 @@ func (s *space) resume(pid int) {
 	known := true
 	if s.guardMu.TryLock() {
 		known = s.guards[pid] != nil
-		s.guardMu.Unlock()
+		s.unlockGuards()
 	}
 	if known { // not reaped, so the number is still its own
 		_ = unix.Kill(pid, unix.SIGCONT)
