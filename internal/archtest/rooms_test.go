@@ -34,8 +34,9 @@ var rooms = []room{
 	{dir: "internal/approval", may: []string{"internal/task", "internal/sys"}},
 	{dir: "internal/broker", may: []string{"internal/task", "internal/sys"}},
 	{dir: "internal/egress", may: []string{"internal/task", "internal/sys"}},
-	{dir: "internal/worker", may: []string{"internal/task", "internal/sys", "internal/probe"}},
-	{dir: "internal/worker/contract"}, // shared by host and worker: nothing of ours
+	{dir: "internal/worker", may: []string{"internal/task", "internal/sys", "internal/probe", "internal/worker/contract"}},
+	{dir: "internal/worker/contract"},                                                                    // shared by host and worker: nothing of ours
+	{dir: "internal/worker/contract/schema", may: []string{"internal/task", "internal/worker/contract"}}, // host only
 
 	{dir: "internal/backend/all", may: []string{"internal/backend/..."}},
 	{dir: "internal/backend/backendtest", may: []string{"internal/task", "internal/sys", "internal/backend", "internal/worker"}},

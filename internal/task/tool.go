@@ -72,6 +72,15 @@ type Claimed struct {
 	Exit   *int            `json:"exit,omitempty"`
 	Signal int             `json:"signal,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"` // of the tool's output schema
+	// Failure says why a tool did nothing; then there is no Result.
+	Failure *ToolFailure `json:"failure,omitempty"`
+}
+
+// ToolFailure is why a tool did not do what was asked. It is an answer, not an
+// error: a caller may ask otherwise.
+type ToolFailure struct {
+	Code    string `json:"code"` // of the tool contract: "not_found", "changed", …
+	Message string `json:"message"`
 }
 
 // ToolResult is one finished call.

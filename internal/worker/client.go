@@ -46,6 +46,9 @@ type pending struct {
 	reply  chan answer // capacity 1
 	call   *Call       // of an exec
 	fds    int         // how many descriptors an OK reply may carry
+	tool   bool        // the worker's own operation
+	// forsaken: nobody waits for the reply any more
+	forsaken bool
 }
 
 // answer is a reply with its descriptors.
@@ -189,7 +192,7 @@ func (c *Client) request(ctx context.Context, body frame.RequestBody, call *Call
 		p.fds = 1
 	}
 	reply := p.reply // the reader takes p.reply away once it was used
-	id, err := c.write(p, b, fs)
+	id, err := c.send(frame.Request, p, b, fs)
 	if err != nil {
 		return frame.ReplyBody{}, nil, err
 	}
@@ -209,9 +212,9 @@ func (c *Client) request(ctx context.Context, body frame.RequestBody, call *Call
 	}
 }
 
-// write assigns the id and sends, in that order under one lock: ids grow on
-// the wire. fs stay the caller's.
-func (c *Client) write(p *pending, body []byte, fs []*os.File) (uint64, error) {
+// send assigns the id and sends, in that order under one lock: ids grow on the
+// wire. fs stay the caller's.
+func (c *Client) send(kind frame.Kind, p *pending, body []byte, fs []*os.File) (uint64, error) {
 	const op = "worker.write"
 	fds, release, err := borrow(fs)
 	if err != nil {
@@ -237,7 +240,7 @@ func (c *Client) write(p *pending, body []byte, fs []*os.File) (uint64, error) {
 	}
 	c.ops[id] = p
 	c.mu.Unlock()
-	if err := c.conn.Write(frame.Frame{Kind: frame.Request, Op: id, Body: body, FDs: fds}); err != nil {
+	if err := c.conn.Write(frame.Frame{Kind: kind, Op: id, Body: body, FDs: fds}); err != nil {
 		c.poison(err)
 		return 0, unknown(op, err)
 	}
@@ -277,10 +280,12 @@ func refusal(b frame.ReplyBody) error {
 
 // clean makes a text of the worker safe to show: it is a claim of unknown
 // origin and may hold terminal sequences.
-func clean(s string) string {
-	out := make([]rune, 0, min(len(s), 200))
+func clean(s string) string { return cleanTo(s, 200) }
+
+func cleanTo(s string, most int) string {
+	out := make([]rune, 0, min(len(s), most))
 	for _, r := range s {
-		if len(out) == 200 {
+		if len(out) == most {
 			break
 		}
 		if r < ' ' || (r >= 0x7f && r < 0xa0) {

@@ -90,7 +90,7 @@ func testHooks() inside.Hooks {
 			}, freshProc()
 		},
 		DropWorker: dropAll,
-		SealWorker: func(int) error { return nil },
+		SealWorker: func(int) (string, error) { return "/tmp", nil },
 		Report: func(fd, _, _ int, err error) error {
 			msg := "k"
 			if err != nil {

@@ -98,8 +98,20 @@ func (c *Client) dispatch(f *frame.Frame) error {
 	if body.Event != "" || p.reply == nil || len(f.FDs) > p.fds || (!body.OK && len(f.FDs) > 0) {
 		return violation("a reply that does not fit its request")
 	}
+	if p.tool && !toolFits(&body, len(f.FDs)) || !p.tool && (body.Result != nil || body.Size != 0 || body.Out) {
+		return violation("a reply of another kind than its request")
+	}
+	if p.forsaken {
+		f.CloseFDs()
+	}
 	fds := f.FDs
 	f.FDs = nil
+	if p.tool {
+		delete(c.ops, f.Op)
+		p.reply <- answer{body: body, fds: fds}
+		p.reply = nil
+		return nil
+	}
 	if p.call == nil {
 		delete(c.ops, f.Op)
 	} else if !body.OK {

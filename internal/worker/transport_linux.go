@@ -103,3 +103,17 @@ func borrow(fs []*os.File) (fds []int, release func(), err error) {
 	}
 	return fds, release, nil
 }
+
+// hold puts b into memory that has a descriptor. The caller closes it.
+func hold(b []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("arguments", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "arguments")
+	if _, err := f.Write(b); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}

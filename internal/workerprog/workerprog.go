@@ -27,12 +27,12 @@ func hooks() inside.Hooks {
 			return inside.Built{Attr: stage.SpaceAttr(p), File: devpts, Tell: func(fd int) error { return stage.SendSpace(fd, p) }}, err
 		},
 		DropWorker: stage.DropWorker,
-		SealWorker: func(fd int) error {
+		SealWorker: func(fd int) (string, error) {
 			r, err := stage.ReceiveRest(fd)
 			if err != nil {
-				return err
+				return "", err
 			}
-			return stage.SealWorker(r.Filter)
+			return r.Workdir, stage.SealWorker(r.Filter)
 		},
 		DropSpace: func(fd int) error {
 			p, fds, err := stage.Receive(fd)

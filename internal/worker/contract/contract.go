@@ -51,6 +51,7 @@ type (
 		Path         string `json:"path"`
 		Content      string `json:"content"`
 		Encoding     string `json:"encoding,omitempty"` // of content: "utf-8", "base64"
+		Newline      string `json:"newline,omitempty"`  // "keep" the line endings, encoding and mark of the text before; "exact"
 		Executable   *bool  `json:"executable,omitempty"`
 		CreateOnly   bool   `json:"create_only,omitempty"`
 		ExpectSHA256 string `json:"expect_sha256,omitempty"` // of the file before

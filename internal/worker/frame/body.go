@@ -71,6 +71,23 @@ type CancelBody struct {
 	LimitMS int64  `json:"limit_ms"` // after the grace, until "not clear" is reported
 }
 
+// ToolInline is how long arguments and results may be that travel in the frame.
+// Longer ones are the content of a descriptor beside it, ToolMax at most.
+const (
+	ToolInline = 32 << 10
+	ToolMax    = 40 << 20
+)
+
+// ToolBody is the body of a Tool frame. With Size set, the first descriptor
+// holds that many bytes of arguments. With In, the next one is the content that
+// the tool is to take.
+type ToolBody struct {
+	Tool string          `json:"tool"`
+	Args json.RawMessage `json:"args,omitempty"`
+	Size int64           `json:"size,omitempty"`
+	In   bool            `json:"in,omitempty"`
+}
+
 // ReplyBody is the body of a Reply or Event.
 type ReplyBody struct {
 	Req      string `json:"req"` // hex SHA-256 of the request's body
@@ -82,6 +99,11 @@ type ReplyBody struct {
 	Status   uint32 `json:"status,omitempty"`
 	PID      int    `json:"pid,omitempty"` // as the tool space counts
 	Left     int    `json:"left,omitempty"`
+	// Of the reply to a Tool. With Size, the first descriptor holds that many
+	// bytes of the result. With Out, the next one is a file that the tool opened.
+	Result json.RawMessage `json:"result,omitempty"`
+	Size   int64           `json:"size,omitempty"`
+	Out    bool            `json:"out,omitempty"`
 }
 
 // ErrStrict says that a body is not exactly what its type allows.

@@ -28,6 +28,10 @@ const (
 	Reply   Kind = 2
 	Event   Kind = 3
 	Cancel  Kind = 4
+	// Tool is a request that the worker carries out itself; its one answer is a
+	// Reply. Stop asks for that answer soon. Neither goes on to the tool space.
+	Tool Kind = 5
+	Stop Kind = 6
 )
 
 // Limits of one frame.
@@ -248,7 +252,7 @@ func (c *Conn) read() (f Frame, err error) {
 	switch {
 	case string(h[:4]) != magic:
 		return f, ErrMagic
-	case f.Kind < Request || f.Kind > Cancel:
+	case f.Kind < Request || f.Kind > Stop:
 		return f, ErrKind
 	case h[6] != 0 || h[7] != 0 || binary.BigEndian.Uint32(h[28:]) != 0:
 		return f, ErrReserved

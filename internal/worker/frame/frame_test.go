@@ -129,7 +129,7 @@ func TestForgeries(t *testing.T) {
 		{"tag changed", join(hello, edit(f[0], 32, f[0][32]^1)), 0, ErrTag},
 		{"operation changed", join(hello, edit(f[0], 16, 9)), 0, ErrTag},
 		{"kind changed", join(hello, edit(f[0], 4, byte(Cancel))), 0, ErrTag},
-		{"kind unknown", join(hello, edit(f[0], 4, 5)), 0, ErrKind},
+		{"kind unknown", join(hello, edit(f[0], 4, 7)), 0, ErrKind},
 		{"kind zero", join(hello, edit(f[0], 4, 0)), 0, ErrKind},
 		{"magic", join(hello, edit(f[0], 0, 'c', 's', 'n', '2')), 0, ErrMagic},
 		{"reserved", join(hello, edit(f[0], 7, 1)), 0, ErrReserved},

@@ -57,8 +57,9 @@ type Hooks struct {
 	// DropWorker drops what W does not need any more.
 	DropWorker func() error
 	// SealWorker receives the rest of the plan on fd, forbids W to start a
-	// program, and verifies every thread.
-	SealWorker func(fd int) error
+	// program, and verifies every thread. dir is where the task's source is: file
+	// tools take relative paths from there.
+	SealWorker func(fd int) (dir string, err error)
 	// DropSpace receives what Tell sent on fd, finishes the tool space and drops
 	// everything.
 	DropSpace func(fd int) error

@@ -117,7 +117,7 @@ func runRelay(h Hooks, arg string) int {
 		file = -1
 	}
 	small(1)
-	space, err := setUp(h, pid)
+	space, dir, err := setUp(h, pid)
 	if rerr := h.Report(ChannelFD, pid, file, err); err != nil || rerr != nil {
 		return ExitSetup
 	}
@@ -133,33 +133,34 @@ func runRelay(h Hooks, arg string) int {
 	if err != nil {
 		return ExitChannel
 	}
-	return relay(host, space, pid)
+	return relay(host, space, pid, dir)
 }
 
-// setUp seals W and waits until I is.
-func setUp(h Hooks, pid int) (*frame.Conn, error) {
-	if err := h.SealWorker(ChannelFD); err != nil {
-		return nil, err
+// setUp seals W and waits until I is. dir is the task's source.
+func setUp(h Hooks, pid int) (space *frame.Conn, dir string, err error) {
+	if dir, err = h.SealWorker(ChannelFD); err != nil {
+		return nil, "", err
 	}
-	prewarm(3)
+	// Three threads wait for frames and for I; each tool at work may need one.
+	prewarm(3 + quickTools + slowTools)
 	if err := sealed(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	sock, err := frame.NewSocket(spaceFD, pid)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	space, err := frame.Dial(sock)
+	space, err = frame.Dial(sock)
 	if err != nil {
-		return nil, errors.New("hello to the tool space: " + err.Error())
+		return nil, "", errors.New("hello to the tool space: " + err.Error())
 	}
 	if err := notDumpable(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if d, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || d != 0 {
-		return nil, errors.New("worker stayed dumpable")
+		return nil, "", errors.New("worker stayed dumpable")
 	}
-	return space, nil
+	return space, dir, nil
 }
 
 // I says once, before the first frame, that it is sealed or why it is not: a
@@ -210,15 +211,17 @@ func sealed() error {
 // above it.
 const firstOp = 1
 
-// relay passes frames on. W understands only their direction: bodies go
-// through unread, so that their digests stay what the host computed, and are
-// authenticated anew for the next hop.
-func relay(host, space *frame.Conn, pid int) int {
+// relay passes frames on, but for those that name a tool, which W does itself.
+// Of the others W understands only their direction: bodies go through unread,
+// so that their digests stay what the host computed, and are authenticated anew
+// for the next hop.
+func relay(host, space *frame.Conn, pid int, dir string) int {
 	end := make(chan int, 3)
 	rest := resting()
-	go func() { end <- pump(host, space, rest, frame.Request, frame.Cancel) }()
+	box := newToolbox(host, dir, rest)
+	go func() { end <- pump(host, space, rest, box, frame.Request, frame.Cancel) }()
 	go func() {
-		code := pump(space, host, rest, frame.Reply, frame.Event)
+		code := pump(space, host, rest, nil, frame.Reply, frame.Event)
 		if code == ExitOK {
 			code = ExitSpace
 		}
@@ -236,7 +239,7 @@ func relay(host, space *frame.Conn, pid int) int {
 	return <-end
 }
 
-func pump(from, to *frame.Conn, rest func(), allowed ...frame.Kind) int {
+func pump(from, to *frame.Conn, rest func(), box *toolbox, allowed ...frame.Kind) int {
 	for {
 		f, err := from.Read()
 		if err != nil {
@@ -244,6 +247,16 @@ func pump(from, to *frame.Conn, rest func(), allowed ...frame.Kind) int {
 				return ExitOK
 			}
 			return ExitChannel
+		}
+		if box != nil && f.Kind == frame.Tool {
+			if !box.take(f) {
+				return ExitChannel
+			}
+			continue
+		}
+		if box != nil && f.Kind == frame.Stop && len(f.FDs) == 0 {
+			box.stop(f.Op)
+			continue
 		}
 		ok := false
 		for _, k := range allowed {
