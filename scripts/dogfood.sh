@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 mods=$(go env GOMODCACHE) cache=$(go env GOCACHE) seed=/opt/go-build
 go mod download # nothing can be fetched inside
 mkdir -p "$cache"
-exec "${CAISSON_TEST_BIN:-bin/caisson}" run --name "dogfood-$$" --keep never --dirty --timeout "${WHOLE:-60m}" --grant userns --ro "$mods" --ro "$cache:$seed" -- \
+exec "${CAISSON_TEST_BIN:-bin/caisson}" run --name "dogfood-$$" --discard --dirty --timeout "${WHOLE:-60m}" --grant userns --ro "$mods" --ro "$cache:$seed" -- \
 	sh -c 'c=$HOME/.cache/go-build && mkdir -p ~/.cache && cp -rs "$0" $c && find $c -name "*-a" -delete && tar -C "$0" --exclude="*-d" -c . | tar -C $c -x &&
 		exec env GOMODCACHE="$3" GOPROXY=off GOFLAGS=-buildvcs=false PKGS="$1" TIMEOUT="$2" make test-fast' \
 	"$seed" "${PKGS:-./...}" "${TIMEOUT:-10m}" "$mods"
