@@ -104,6 +104,14 @@ type Capabilities struct {
 	Features []task.Feature
 	Findings []task.Finding
 	Version  string
+	Userns   Variant // what differs when Spec.Userns is set
+}
+
+// Variant is what a grant changes of what a backend promises.
+type Variant struct {
+	How map[task.Axis]string // said instead of Capabilities.How
+	Why string               // why no such boundary can be made here; empty: it can
+	Fix string               // what to do then
 }
 
 // Driver makes boundaries of one technology. All methods may be called from

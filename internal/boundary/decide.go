@@ -70,6 +70,9 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 	if err != nil {
 		return err
 	}
+	if v := d.caps.Userns; d.spec.Userns && d.caps.Usable && v.Why != "" {
+		return task.Errorf(task.CodeUnsupported, "plan", "%s", v.Why).WithHint("%s", v.Fix)
+	}
 	promised, how := m.promises(d)
 	if !d.caps.Usable {
 		// What the host keeps by itself stays; the rest is nothing.
@@ -296,6 +299,11 @@ func (m *Manager) promises(d *decided) (task.Vector, map[task.Axis]string) {
 	}
 	for a, h := range d.caps.How {
 		how[a] = h
+	}
+	if d.spec.Userns {
+		for a, h := range d.caps.Userns.How {
+			how[a] = h
+		}
 	}
 	for a, h := range hostLevels(d.repo.Ref, d.grants) {
 		v[a], how[a] = h.level, h.why

@@ -55,8 +55,14 @@ func TestNestedSandboxes(t *testing.T) {
 				t.Errorf("%q does not name the grant:\n%s", cmd, out)
 			}
 		}
+		if out := id.OK(t, repo, "show", granted); strings.Contains(out, "Landlock (ABI") {
+			t.Errorf("show says that a task with the grant has Landlock:\n%s", out)
+		}
+		if out := id.OK(t, repo, "doctor"); !strings.Contains(out, "✓  grant-userns") {
+			t.Errorf("doctor does not say that the grant can be given:\n%s", out)
+		}
 		plan := id.OK(t, repo, "plan", "--grant", "userns", "--", "true")
-		for _, want := range []string{"grant-userns", "grant-userns-mounts"} {
+		for _, want := range []string{"grant-userns", "grant-userns-mounts", "no Landlock"} {
 			if !strings.Contains(plan, want) {
 				t.Errorf("plan lacks the finding %s:\n%s", want, plan)
 			}

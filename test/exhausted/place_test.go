@@ -3,6 +3,7 @@
 package exhausted
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"syscall"
@@ -165,5 +166,45 @@ func TestStateDeleted(t *testing.T) {
 			t.Error(r)
 		}
 		w.ok("run", "--", "true") // and it goes on from nothing
+	})
+}
+
+// TestStateWithoutIDMaps: where root's files cannot be shown as another id's,
+// nothing runs, since it would run as the kernel's user 0; plan and doctor
+// foresee it. An ordinary user needs no such thing.
+func TestStateWithoutIDMaps(t *testing.T) {
+	t.Parallel()
+	mounts(t)
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id)
+		w.Mkdir(t, w.State)
+		if err := syscall.Mount("ramfs", w.State, "ramfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(w.State, syscall.MNT_DETACH) })
+		if err := errors.Join(os.Chmod(w.State, 0o700), os.Chown(w.State, w.UID, w.UID)); err != nil {
+			t.Fatal(err)
+		}
+		if w.UID != 0 {
+			if out := w.ok("run", "--", "echo", "hi"); out != "hi\n" {
+				t.Error(out)
+			}
+			return
+		}
+		if out := w.do("doctor").Stdout; strings.Contains(out, "✓  id-mapped-mounts") {
+			t.Skip("this kernel maps ids on ramfs too")
+		} else if !strings.Contains(out, "not usable: the file system of the state folder") {
+			t.Errorf("doctor:\n%s", out)
+		}
+		for _, args := range [][]string{{"plan"}, {"plan", "--grant", "userns"}} {
+			if r := w.do(append(args, "--", "true")...); r.Exit != 3 || !strings.Contains(r.Stdout, "kernel's user 0") {
+				t.Error(r)
+			}
+		}
+		w.refused(w.do("run", "--", "true"), 125, "ordinary user", "boundary_missing")
+		w.refused(w.do("run", "--grant", "userns", "--", "true"), 125, "ordinary user", "boundary_missing")
+		if out := w.ok("ls", "--all", "--json"); strings.Contains(out, `"ready"`) || strings.Contains(out, `"kept"`) {
+			t.Errorf("something was made: %s", out)
+		}
 	})
 }

@@ -147,9 +147,14 @@ func grantable(s backend.Spec, m mapping) error {
 	if !s.Userns || m.uid != 0 {
 		return nil
 	}
-	return task.Errorf(task.CodeUnsupported, "linux.create", "--grant userns needs processes inside that are not the kernel's user 0").
-		WithHint("run caisson as an ordinary user, or keep its state on a file system that supports id-mapped mounts (ext4, xfs, btrfs, tmpfs)")
+	return task.Errorf(task.CodeUnsupported, "linux.create", notGrantable).WithHint(otherIdentityFix)
 }
+
+const (
+	rootIdentityID   = "root-identity"
+	notGrantable     = "--grant userns needs processes inside that are not the kernel's user 0"
+	otherIdentityFix = "run caisson as an ordinary user, or keep its state on a file system that supports id-mapped mounts (ext4, xfs, btrfs, tmpfs)"
+)
 
 // identity is who the inside is outside, and how the task's folders show it.
 type identity struct {
@@ -193,7 +198,7 @@ func canDetach() bool {
 }
 
 func rootIdentity(why string) task.Finding {
-	return task.Finding{ID: "root-identity", Axis: task.PRC, Cap: 2, Text: "processes inside run as the kernel's uid 0, without capabilities: " + why,
+	return task.Finding{ID: rootIdentityID, Axis: task.PRC, Cap: 2, Text: "processes inside run as the kernel's uid 0, without capabilities: " + why,
 		Fix: "run caisson as an ordinary user, or keep its state on a file system that supports id-mapped mounts (ext4, xfs, btrfs, tmpfs)"}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -58,8 +60,14 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 		c.Why, c.Fix = err.Error(), task.HintOf(err)
 		return c, nil
 	}
-	c.Usable = true
 	in := b.(*instance)
+	if in.idmapErr != nil && !in.rootIdentity() {
+		// This boundary had no files of its own; that of a task would be root's.
+		c.Why = "the file system of the state folder cannot show root's files as another id's, so commands would run as the kernel's user 0: " + in.idmapErr.Error()
+		c.Fix = otherIdentityFix
+		return c, nil
+	}
+	c.Usable = true
 	c.Findings = in.Findings()
 	prc := 3
 	for _, f := range c.Findings {
@@ -78,11 +86,38 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 		task.CPL: "no socket of the host, no daemon, no control file inside",
 		task.CHN: "unnamed socket pair held by a non-dumpable worker in another user and pid namespace than every tool",
 	}
+	c.Userns = in.userns()
+	c.Features = append(c.Features, usernsFeature(c.Userns))
 	if stage.LandlockABI() < 1 {
 		c.Findings = append(c.Findings, task.Finding{ID: "no-landlock", Axis: task.FS, Cap: task.MaxLevel(task.FS), Text: "the kernel has no Landlock: only mounts decide what can be read and written",
 			Fix: "a kernel with Landlock (5.13 or later, in the `lsm=` list)"})
 	}
 	return c, nil
+}
+
+// userns says how a boundary with --grant userns differs from this one.
+func (in *instance) userns() backend.Variant {
+	v := backend.Variant{How: map[task.Axis]string{
+		task.FS:  "new root: read-only system folders, generated /etc, tmpfs home; no Landlock, whose rules would refuse the task's own mounts",
+		task.KRN: "the host's kernel behind a seccomp allow-list that lets user namespaces, mounts and network set-up of the task's own through; a /proc as an ordinary user sees it, no /sys",
+	}}
+	if in.rootIdentity() {
+		v.Why, v.Fix = notGrantable, otherIdentityFix
+	}
+	return v
+}
+
+// rootIdentity reports whether processes inside are the kernel's user 0.
+func (in *instance) rootIdentity() bool {
+	return slices.ContainsFunc(in.Findings(), func(f task.Finding) bool { return f.ID == rootIdentityID })
+}
+
+// usernsFeature is the line about the grant.
+func usernsFeature(v backend.Variant) task.Feature {
+	if v.Why != "" {
+		return task.Feature{Name: "grant-userns", Detail: v.Why, Fix: v.Fix}
+	}
+	return task.Feature{Name: "grant-userns", OK: true, Detail: "can be given (--grant userns); such a task has no Landlock"}
 }
 
 func (d *Driver) worker() (string, error) {
@@ -178,8 +213,8 @@ func idmapFeature(tried bool, err error) task.Feature {
 	return f
 }
 
-// tryIDMap makes an id-mapped mount of the folder for temporary files and drops
-// it again.
+// tryIDMap makes an id-mapped mount of the worker's folder, which is on the file
+// system that the tasks' files are on, and drops it again.
 func (pl *planner) tryIDMap() error {
 	ns, err := pl.idmap()
 	if err == nil && ns == nil {
@@ -188,7 +223,7 @@ func (pl *planner) tryIDMap() error {
 	if err != nil {
 		return err
 	}
-	dir, err := realDir(os.TempDir())
+	dir, err := realDir(filepath.Dir(pl.spec.WorkerPath))
 	if err != nil {
 		return err
 	}
