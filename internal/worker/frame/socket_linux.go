@@ -52,7 +52,7 @@ func (s *Socket) Recv(p []byte) (int, []int, error) {
 // peer is not 0. n is the number of bytes; none is io.EOF, which the kernel
 // attributes to nobody. The descriptors are returned also with an error.
 func ParseOOB(n int, oob []byte, flags int, peer int32) (fds []int, err error) {
-	sender := int32(0)
+	sender, names := int32(0), 0
 	if len(oob) > 0 {
 		msgs, perr := unix.ParseSocketControlMessage(oob)
 		if perr != nil {
@@ -68,6 +68,7 @@ func ParseOOB(n int, oob []byte, flags int, peer int32) (fds []int, err error) {
 				}
 				fds = append(fds, got...)
 			case m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_CREDENTIALS:
+				names++
 				if u, uerr := unix.ParseUnixCredentials(m); uerr == nil {
 					sender = u.Pid
 				}
@@ -84,7 +85,7 @@ func ParseOOB(n int, oob []byte, flags int, peer int32) (fds []int, err error) {
 		err = io.EOF
 	case n == 0:
 		err = ErrFDs
-	case peer != 0 && sender != peer:
+	case peer != 0 && (sender != peer || names != 1):
 		err = ErrSender
 	}
 	return fds, err
