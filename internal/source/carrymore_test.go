@@ -11,8 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -196,6 +198,43 @@ func TestCarryIgnored(t *testing.T) {
 	}
 	if o.p.Ref.Start != "" {
 		t.Error("ignored files became a commit")
+	}
+}
+
+// TestClockSetBack changes files for which nothing but a time is recorded, after
+// the clock was set back: they count as changed. It is the record that is moved
+// into the future here, so what was not touched looks changed as well.
+func TestClockSetBack(t *testing.T) {
+	l := basic(t)
+	l.plain(l.top, "-c", "protocol.file.allow=always", "clone", "-q", l.repo, "sub")
+	l.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", l.top+"/sub", "mod")
+	l.commit("submodule")
+	l.sh(`mkdir build; echo o >build/out; echo l >x.log; echo m >y.log`)
+	o := l.open(Options{Dirty: task.DirtyAll})
+	for _, back := range []time.Duration{0, time.Hour, 24 * 365 * time.Hour} {
+		s, err := o.ws.loadState()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.BegunS == 0 || s.BegunS > s.CutoffS {
+			t.Fatalf("begun at %d, ended at %d", s.BegunS, s.CutoffS)
+		}
+		if back == 0 {
+			if w := o.work(); !w.Empty() {
+				t.Fatalf("untouched: %+v", w)
+			}
+			// From here on nothing is older than the start.
+			o.file("mod/dir/b.txt", "changed\n")
+			o.file("build/out", "changed\n")
+			o.file("x.log", "changed\n")
+		}
+		s.BegunS, s.CutoffS = s.BegunS+int64(back.Seconds()), s.CutoffS+int64(back.Seconds())
+		if err := o.ws.saveState(s); err != nil {
+			t.Fatal(err)
+		}
+		if w := o.work(); !slices.Contains(w.Ignored, "mod") || !slices.Contains(w.Ignored, "build") || !slices.Contains(w.Ignored, "x.log") || slices.Contains(w.Ignored, "y.log") != (back > 0) {
+			t.Errorf("set back by %v: %+v", back, w)
+		}
 	}
 }
 

@@ -92,6 +92,7 @@ func (p *preparation) save(mark time.Time) error {
 		Version: 1, Task: p.ws.Task, Repo: p.r.Ref.Repo, CommonDir: p.r.Ref.CommonDir, Format: p.r.format,
 		Strategy: p.r.Ref.Strategy, Base: p.r.Ref.Base, Branch: p.r.Ref.Branch, History: p.r.Ref.History, Pinned: p.pinned, Tips: p.r.Tips, Refs: p.r.Refs,
 		Dirty: p.r.Ref.Dirty, Start: p.r.Ref.Start, StartTree: p.startTree, Trusted: p.trusted, Filled: p.filled, Head: p.head, Identity: p.r.Identity, CutoffS: mark.Unix(), CutoffN: uint32(mark.Nanosecond()), //nolint:gosec // below 1e9
+		BegunS: p.begun.CtimeS, BegunN: p.begun.CtimeN,
 	}
 	if p.last.CtimeS != 0 {
 		if err := p.ws.cutOff(&s, p.last); err != nil {

@@ -187,6 +187,12 @@ func (s *state) since(i tree.Info) bool {
 	return i.CtimeS > s.CutoffS || i.CtimeS == s.CutoffS && i.CtimeN >= s.CutoffN
 }
 
+// brought reports whether something that nothing else is recorded of is as it
+// was put there, as far as its changing time says.
+func (s *state) brought(i tree.Info) bool {
+	return !s.since(i) && (i.CtimeS > s.BegunS || i.CtimeS == s.BegunS && i.CtimeN >= s.BegunN)
+}
+
 // fitsMode reports whether kind and executable bit are those of the entry.
 func fitsMode(mode uint32, i tree.Info) bool {
 	switch mode {

@@ -191,6 +191,7 @@ type preparation struct {
 	carried   *carried
 	startTree string
 	last      tree.Info
+	begun     tree.Info         // before anything was put there
 	filled    []string          // submodules that were given their files
 	told      bool              // the notes say what became of submodules
 	trusted   map[string]string // what of the user's own git directory host git trusts
@@ -223,7 +224,12 @@ func (p *preparation) tops() error {
 			return task.Errorf(task.CodeConflict, "source.prepare", "the task's source cannot be made: %v", err)
 		}
 	}
-	if err := os.Chmod(p.ws.source(), 0o755); err != nil { //nolint:gosec // the folder above is private
+	st, err := os.Stat(p.ws.shadow())
+	if err != nil {
+		return p.fail("the time cannot be read", err)
+	}
+	p.begun = tree.Info{CtimeS: st.ModTime().Unix(), CtimeN: uint32(st.ModTime().Nanosecond())} //nolint:gosec // below 1e9
+	if err := os.Chmod(p.ws.source(), 0o755); err != nil {                                      //nolint:gosec // the folder above is private
 		return p.fail("the task's source cannot be made", err)
 	}
 	return nil

@@ -267,7 +267,7 @@ func (sc *scanner) sort(ask []*tree.Entry, ignored []bool) error {
 // asBrought reports whether an ignored entry is one that came from the user's
 // checkout, with nothing in it changed, added or taken away since.
 func (sc *scanner) asBrought(e *tree.Entry) (bool, error) {
-	if sc.s.Dirty != task.DirtyAll || sc.s.since(e.Info) {
+	if sc.s.Dirty != task.DirtyAll || !sc.s.brought(e.Info) {
 		return false, nil
 	}
 	if e.Info.Kind != tree.Dir {

@@ -38,6 +38,11 @@ type state struct {
 	// as changed; it is read from the file system's own clock.
 	CutoffS int64  `json:"cutoff_s"`
 	CutoffN uint32 `json:"cutoff_ns"`
+	// What was put there for the task has a changing time at or after this
+	// moment, by the same clock: what is older was changed after that clock had
+	// been set back. Zero: not known.
+	BegunS int64  `json:"begun_s,omitempty"`
+	BegunN uint32 `json:"begun_ns,omitempty"`
 	// Filled are submodules whose folders were given their files.
 	Filled []string `json:"filled,omitempty"`
 	// Trusted is what of the checkout's git directory host git trusts, as it was

@@ -213,9 +213,9 @@ func (at place) objects() (string, bool) {
 	return full, true
 }
 
-// touched reports whether anything in a folder is newer than the start.
+// touched reports whether anything in a folder was changed since it was put there.
 func (sc *scanner) touched(e *tree.Entry) (bool, error) {
-	if sc.s.since(e.Info) {
+	if !sc.s.brought(e.Info) {
 		return true, nil
 	}
 	dir, err := sc.root.OpenDir(e.Path)
@@ -226,7 +226,7 @@ func (sc *scanner) touched(e *tree.Entry) (bool, error) {
 	touched := false
 	err = dir.Walk(sc.asker.ctx, func(_ string, entries []*tree.Entry) error {
 		for _, e := range entries {
-			touched = touched || sc.s.since(e.Info)
+			touched = touched || !sc.s.brought(e.Info)
 			e.Descend = !touched && e.Info.Kind == tree.Dir
 		}
 		return nil

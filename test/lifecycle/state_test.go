@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caisson-dev/caisson/test/harness"
 )
@@ -262,24 +261,5 @@ func TestInventoryDamaged(t *testing.T) {
 	w.Write(t, w.State+"/state.db", strings.Repeat("no database ", 1000), 0o600)
 	w.refused(w.do(nil, "run", "--", "true"), "state_store")
 	w.Write(t, w.State+"/state.db", string(good), 0o600)
-	w.clean()
-}
-
-// TestClockSetBack moves every recorded time into the future, as a clock that
-// was set back does: nothing may break or be lost, and what was kept is still
-// there.
-func TestClockSetBack(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, harness.NewIdentity(t, "clock", os.Getuid()), harness.Bin())
-	w.ok("run", "--name", "x", "--", "sh", "-c", job)
-	v := w.show("x")
-	ahead := int64(400 * 24 * time.Hour)
-	update(t, w.State, `UPDATE tasks SET updated = updated + ?1, retain_until = retain_until + ?1`, ahead)
-	w.ok("ls")
-	w.ok("reap")
-	if s := w.show("x"); s.State != "kept" || s.ID != v.ID {
-		t.Errorf("%+v", s)
-	}
-	w.ok("run", "--", "true")
 	w.clean()
 }
