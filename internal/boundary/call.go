@@ -279,12 +279,21 @@ func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *do
 			}
 		case <-caller:
 			caller = nil
-			end("canceled: "+context.Cause(ctx).Error(), graceSecond)
+			end(whyEnded(ctx), graceSecond)
 		case <-closing:
 			closing = nil
 			end(context.Cause(l.ctx).Error(), graceSecond)
 		}
 	}
+}
+
+// whyEnded says why a call's context ended.
+func whyEnded(ctx context.Context) string {
+	cause := context.Cause(ctx)
+	if task.CodeOf(cause) == task.CodeLimit {
+		return cause.Error() // it names the limit
+	}
+	return "canceled: " + cause.Error()
 }
 
 // countCancels counts the wishes to end a command while it is being started. It

@@ -72,6 +72,7 @@ type Order struct {
 type Remote interface {
 	Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (task.Outcome, error)
 	Close(ctx context.Context, o door.CloseOptions) (*task.CloseReport, error)
+	Tool(ctx context.Context, c task.ToolCall, o door.ToolOptions) (*task.ToolResult, error)
 	Keep(ctx context.Context, o door.KeepOptions) (*task.View, error)
 	Apply(ctx context.Context, o door.ApplyOptions) (*task.ApplyReport, error)
 	Branch(ctx context.Context, o door.BranchOptions) (*task.BranchReport, error)
@@ -110,6 +111,13 @@ type live struct {
 	spec    backend.Spec
 	keep    task.Keep
 	resumed *task.Retention // of a task that was kept before: what fails leaves it so
+
+	tools toolState
+	// What a person said about tool calls, and the digest of the plan that they
+	// are made under.
+	asking     task.Asking
+	unattended bool
+	plan       string
 
 	notes   []string // what the person should know about this task
 	secrets []string // K=V that a person passed in; kept out of the evidence

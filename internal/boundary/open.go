@@ -118,6 +118,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.spec = d.spec
 	l.secrets = d.secrets
+	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, d.plan.Plan.Digest
 	l.checkout = d.repo.Ref.Repo
 	l.spec.Token = l.token
 	l.ws = m.workspaceOf(id, d.repo.Ref)
@@ -135,6 +136,9 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 		Backend: d.driver.Name(), Source: d.repo.Ref, Command: argv, Levels: plan.Levels, Findings: plan.Findings, Grants: plan.Grants,
 		Limits: plan.Limits, Tools: d.tools, Trust: d.req.Trust, Unattended: d.req.Unattended, NotIsolated: plan.NotIsolated, TaskDir: l.dir,
 		Keep: d.req.Keep, Need: d.req.Need, Rootfs: d.spec.Rootfs, Objects: d.repo.Objects, Identity: m.cfg.Identity,
+	}
+	if d.req.Asking.Rules != nil || d.req.Asking.Hook != "" {
+		view.Asking = &d.req.Asking // a task that is resumed keeps its rules
 	}
 	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
 		if err := tx.CreateTask(inventory.Task{View: view, Repo: d.repo.Ref.Repo, Base: d.repo.Ref.Base, OwnerUID: m.cfg.Identity.UID}); err != nil {

@@ -404,6 +404,7 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 
 // keepOut keeps what the task put into its output store.
 func (m *Manager) keepOut(l *live) error {
+	l.dropSpills()
 	out := filepath.Join(l.dir, "out")
 	names, err := os.ReadDir(out)
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(names) == 0 {

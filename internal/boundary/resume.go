@@ -180,6 +180,9 @@ func (m *Manager) redecide(ctx context.Context, l *live, v *task.View, env []str
 		Name: v.Name, Repo: s.Repo, Base: s.Base, At: s.Target, Strategy: s.Strategy, Dirty: s.Dirty, History: s.History, Backend: v.Backend,
 		Rootfs: v.Rootfs, Need: v.Need, Env: env, Limits: v.Limits, Keep: v.Keep, Trust: v.Trust, Unattended: v.Unattended,
 	}}
+	if v.Asking != nil {
+		d.req.Asking = *v.Asking
+	}
 	for _, g := range v.Grants {
 		switch g.Kind {
 		case "ro":
@@ -234,6 +237,7 @@ func (m *Manager) keptIn(tx *inventory.Tx, l *live, r *task.Retention) error {
 func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *decided, progress func(string)) error {
 	plan := &d.plan.Plan
 	l.spec, l.secrets, l.checkout = d.spec, d.secrets, d.repo.Ref.Repo
+	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, plan.Digest
 	l.spec.Token = task.NewToken() // of the boundary; the files keep theirs
 	l.notes = weaker(d)
 	if _, err := l.log.Append(ctx, evidence.ResumeIntent, m.actor(), map[string]any{

@@ -2,25 +2,394 @@ package boundary
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/policy"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/worker/contract"
 )
 
-// Tools implements door.Engine.
-func (m *Manager) Tools(context.Context) ([]task.ToolInfo, error) {
-	return nil, task.Errorf(task.CodeUnsupported, "tools", "no tool is served yet")
+const toolSchema = "caisson.tool/1"
+
+const (
+	// maxCalls bounds the tool calls of one task that wait or run.
+	maxCalls = 256
+	// fileTime bounds a call of a file tool.
+	fileTime = 2 * time.Minute
+	// beat is how often a caller hears of a call that waits or runs; clients give
+	// up after thirty seconds of silence.
+	beat = 10 * time.Second
+)
+
+// toolCall is one call on its way.
+type toolCall struct {
+	id, tool string
+	where    contract.Where
+	args     any
+	digest   string
+	refused  []string
+	begun    time.Time
+	by       door.Actor
+	o        door.ToolOptions
+
+	argv  []string // of a program
+	dir   string
+	names []string // paths that the call names, absolute inside
 }
 
 // Tool implements door.Engine.
-func (m *Manager) Tool(_ context.Context, _ string, c task.ToolCall, _ door.ToolOptions) (*task.ToolResult, error) {
-	return nil, task.Errorf(task.CodeUnsupported, "tool", "the tool %q is not served yet", c.Tool)
+func (m *Manager) Tool(ctx context.Context, ref string, c task.ToolCall, o door.ToolOptions) (*task.ToolResult, error) {
+	// Whoever holds the task passes its id; spare it the database.
+	l := m.lookup(task.ID(ref))
+	if l == nil {
+		t, err := m.cfg.DB.Find(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		if l = m.lookup(t.ID()); l == nil {
+			if t.View.State != task.Ready {
+				return nil, notReady(t.View)
+			}
+			if err := m.answerable(ctx, t); err != nil {
+				return nil, err
+			}
+			return m.cfg.Remote(t.ID()).Tool(ctx, c, o)
+		}
+	}
+	return m.tool(ctx, l, c, o)
 }
 
-// Questions implements door.Engine.
-func (m *Manager) Questions(context.Context, string) ([]task.Question, error) { return nil, nil }
+// tool makes one call in a live boundary: decode, verdict, intent, call, outcome.
+func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.ToolOptions) (*task.ToolResult, error) {
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	defer l.calls.Done()
+	if err := l.tools.enter(); err != nil {
+		return nil, err
+	}
+	defer l.tools.leave()
+	k, err := l.newCall(c, o)
+	if err != nil {
+		return nil, err
+	}
+	res := &task.ToolResult{Schema: toolSchema, Task: l.id, Call: k.id, Tool: k.tool, Digest: k.digest, Refused: k.refused}
+	if err := m.permit(ctx, l, k, res); err != nil {
+		return res, err
+	}
+	// Nothing happens that is not announced.
+	if _, err := l.log.Append(ctx, evidence.ToolIntent, k.actor(), k.intent(res)); err != nil {
+		return res, err
+	}
+	stop := k.beats()
+	k.begun = time.Now()
+	res.Observed.Begun = k.begun.UTC()
+	sum, err := m.carryOut(ctx, l, k, res)
+	res.Observed.Duration = time.Since(k.begun)
+	stop()
+	return res, errors.Join(err, m.toolOutcome(ctx, l, k, res, sum, err))
+}
 
-// Answer implements door.Engine.
-func (m *Manager) Answer(_ context.Context, _ door.Actor, a task.Answer) (*task.Question, error) {
-	return nil, task.Errorf(task.CodeNotFound, "answer", "no question %q waits", a.ID)
+// newCall decodes a call. What it cannot be is refused before anything is done.
+func (l *live) newCall(c task.ToolCall, o door.ToolOptions) (*toolCall, error) {
+	args, refused, err := contract.Decode(c.Tool, c.Args)
+	if err != nil {
+		return nil, badCall(c.Tool, err)
+	}
+	t, _ := contract.Lookup(c.Tool)
+	k := &toolCall{id: "c" + task.NewToken()[:12], tool: c.Tool, where: t.Where, args: args, refused: refused, by: o.By, o: o, begun: time.Now()}
+	if err := l.target(k); err != nil {
+		return nil, err
+	}
+	canonical, err := contract.Canonical(k.args)
+	if err != nil {
+		return nil, task.Errorf(task.CodeInternal, "tool", "the arguments of %s cannot be written down: %v", k.tool, err)
+	}
+	h := sha256.New()
+	for _, part := range []string{string(l.id), k.tool, string(canonical)} {
+		// A length before each, so that no two calls give one text.
+		_ = json.NewEncoder(h).Encode(len(part))
+		h.Write([]byte(part))
+	}
+	k.digest = hex.EncodeToString(h.Sum(nil))
+	return k, nil
+}
+
+// badCall is the error of a call that makes no sense.
+func badCall(tool string, err error) error {
+	var f *contract.Failure
+	if !errors.As(err, &f) {
+		return task.Errorf(task.CodeInternal, "tool", "%s: %v", tool, err)
+	}
+	code := task.CodeUsage
+	switch f.Code {
+	case contract.NotFound:
+		code = task.CodeNotFound
+	case contract.TooBig:
+		code = task.CodeLimit
+	}
+	e := task.Errorf(code, "tool", "%s", f.Msg).WithHint("`caisson tools` lists the tools and their arguments")
+	e.Detail = &task.ToolFailure{Code: string(f.Code), Message: f.Msg}
+	return e
+}
+
+// target finds out what the call is about: the program, the paths.
+func (l *live) target(k *toolCall) error {
+	switch a := k.args.(type) {
+	case *contract.ReadFileArgs:
+		k.names = []string{l.inside(a.Path)}
+	case *contract.WriteFileArgs:
+		k.names = []string{l.inside(a.Path)}
+	case *contract.EditFileArgs:
+		k.names = []string{l.inside(a.Path)}
+	case *contract.NotebookEditArgs:
+		k.names = []string{l.inside(a.Path)}
+	case *contract.ListDirArgs:
+		k.names = []string{l.inside(a.Path)}
+	case *contract.GlobArgs:
+		k.names = []string{l.inside(a.Path)}
+	case *contract.GrepArgs:
+		k.names = []string{l.inside(a.Path)}
+	case *contract.PublishArtifactArgs:
+		k.names = []string{l.inOut(a.Path)}
+	case *contract.ShellArgs:
+		return l.program(k, a)
+	}
+	return nil
+}
+
+// inside is a path as the inside names it.
+func (l *live) inside(p string) string {
+	if !filepath.IsAbs(p) {
+		p = filepath.Join(l.spec.Source.Target, p)
+	}
+	return filepath.Clean(p)
+}
+
+// call is what policy gets to know.
+func (l *live) policyCall(k *toolCall, unsure bool) policy.Call {
+	c := policy.Call{Proved: true, Unattended: l.unattended, Tool: k.tool, Unsure: unsure}
+	for _, p := range k.names {
+		c.Subjects = append(c.Subjects, p)
+		if rel, ok := strings.CutPrefix(p, l.spec.Source.Target+"/"); ok {
+			c.Subjects = append(c.Subjects, rel)
+		}
+	}
+	switch a := k.args.(type) {
+	case *contract.ShellArgs:
+		c.Subjects = append(c.Subjects, commandText(a))
+	case *contract.ShellInputArgs:
+		c.Subjects = append(c.Subjects, a.Text)
+	}
+	return c
+}
+
+// permit returns nil when the call may be made.
+func (m *Manager) permit(ctx context.Context, l *live, k *toolCall, res *task.ToolResult) error {
+	res.Verdict, res.Rule = policy.VerdictFor(l.asking.Rules, l.policyCall(k, false))
+	if res.Verdict == task.VerdictAllow {
+		return nil
+	}
+	return m.refuse(ctx, l, k, res, task.Errorf(task.CodeDenied, "tool", "%s is denied by a rule: %s", k.tool, res.Rule).
+		WithHint("only a person can change the rules of a task"))
+}
+
+// refuse puts on record that nothing was done, and returns why.
+func (m *Manager) refuse(ctx context.Context, l *live, k *toolCall, res *task.ToolResult, why *task.Error) error {
+	dctx, done := sys.Detach(ctx, time.Minute)
+	defer done()
+	body := k.intent(res)
+	body["code"], body["error"] = string(why.Code), why.Error()
+	if _, err := l.log.Append(dctx, evidence.ToolRefused, k.actor(), body); err != nil {
+		return errors.Join(why, err)
+	}
+	return why
+}
+
+// actor is who an event of the call is attributed to.
+func (k *toolCall) actor() evidence.Actor {
+	return evidence.Actor{Kind: k.by.Role.String(), ID: k.by.Door}
+}
+
+// intent is what goes on record of a call before it is made: never the content
+// of a file, never the value of a variable.
+func (k *toolCall) intent(res *task.ToolResult) map[string]any {
+	body := map[string]any{"call": k.id, "tool": k.tool, "digest": k.digest, "verdict": res.Verdict, "rule": res.Rule}
+	if len(k.refused) > 0 {
+		body["refused"] = k.refused
+	}
+	if res.Approval != "" {
+		body["approval"] = res.Approval
+	}
+	if len(k.names) > 0 {
+		body["paths"] = k.names
+	}
+	switch a := k.args.(type) {
+	case *contract.ShellArgs:
+		body["argv"], body["dir"], body["tty"], body["background"] = shortened(k.argv), k.dir, a.PTY, a.Background
+		body["env"], body["stdin_bytes"] = keys(a.Env), len(a.Stdin)
+	case *contract.GlobArgs:
+		body["pattern"] = short(a.Pattern, 1000)
+	case *contract.GrepArgs:
+		body["pattern"], body["glob"] = short(a.Pattern, 1000), short(a.Glob, 1000)
+	case *contract.WriteFileArgs:
+		body["bytes"] = len(a.Content)
+	case *contract.EditFileArgs:
+		body["edits"] = len(a.Edits)
+	case *contract.NotebookEditArgs:
+		body["mode"], body["cell"] = a.Mode, a.CellID
+	case *contract.ShellOutputArgs:
+		body["shell"] = a.Shell
+	case *contract.ShellInputArgs:
+		body["shell"], body["bytes"] = a.Shell, len(a.Text)
+	case *contract.ShellKillArgs:
+		body["shell"] = a.Shell
+	}
+	return body
+}
+
+// toolOutcome puts on record how it ended, on both sides of the boundary apart.
+func (m *Manager) toolOutcome(ctx context.Context, l *live, k *toolCall, res *task.ToolResult, sum map[string]any, cause error) error {
+	body := map[string]any{"call": k.id, "tool": k.tool, "observed": observedBody(&res.Observed), "claimed": claimedBody(&res.Claimed)}
+	for key, v := range sum {
+		body[key] = v
+	}
+	if cause != nil {
+		body["error"], body["code"] = cause.Error(), string(task.CodeOf(cause))
+	}
+	dctx, done := sys.Detach(ctx, time.Minute)
+	defer done()
+	if _, err := l.log.Append(dctx, evidence.ToolOutcome, self, body); err != nil {
+		return task.Errorf(task.CodeOf(err), "tool", "%s was carried out, which could not be recorded: %w", k.tool, err)
+	}
+	return nil
+}
+
+func observedBody(o *task.Observed) map[string]any {
+	b := map[string]any{"duration_ms": o.Duration.Milliseconds()}
+	if o.Exit != nil {
+		b["exit"], b["signal"] = *o.Exit, o.Signal
+	}
+	if o.Reason != "" {
+		b["reason"] = o.Reason
+	}
+	if o.StdoutBytes+o.StderrBytes > 0 {
+		b["stdout_bytes"], b["stderr_bytes"] = o.StdoutBytes, o.StderrBytes
+	}
+	if len(o.Files) > 0 {
+		b["files"] = o.Files
+	}
+	return b
+}
+
+// claimedBody is what was said inside, without the contents.
+func claimedBody(c *task.Claimed) map[string]any {
+	b := map[string]any{}
+	if c.Exit != nil {
+		b["exit"], b["signal"] = *c.Exit, c.Signal
+	}
+	if c.Failure != nil {
+		b["failure"] = map[string]any{"code": c.Failure.Code, "message": short(c.Failure.Message, 1000)}
+	}
+	if len(c.Result) > 0 {
+		sum := sha256.Sum256(c.Result)
+		b["result_bytes"], b["result_sha256"] = len(c.Result), hex.EncodeToString(sum[:])
+	}
+	return b
+}
+
+// beats tells the caller at regular times that the call is not forgotten.
+func (k *toolCall) beats() (stop func()) {
+	if k.o.Progress == nil {
+		return func() {}
+	}
+	quit, gone := make(chan struct{}), make(chan struct{})
+	begun := time.Now()
+	go func() {
+		defer close(gone)
+		t := time.NewTicker(beat)
+		defer t.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-t.C:
+				k.o.Progress(k.tool + " has been running for " + time.Since(begun).Round(time.Second).String())
+			}
+		}
+	}()
+	return func() { close(quit); <-gone }
+}
+
+// carryOut does what was asked for. sum is more for the record.
+func (m *Manager) carryOut(ctx context.Context, l *live, k *toolCall, res *task.ToolResult) (sum map[string]any, err error) {
+	var out any
+	switch a := k.args.(type) {
+	case *contract.ShellArgs:
+		if a.Background {
+			out, err = m.startShell(ctx, l, k, a)
+		} else {
+			out, sum, err = m.runShell(ctx, l, k, a, res)
+		}
+	case *contract.ShellOutputArgs:
+		out, err = l.tools.output(ctx, a)
+	case *contract.ShellInputArgs:
+		out, err = l.tools.input(ctx, a)
+	case *contract.ShellKillArgs:
+		out, err = l.tools.kill(ctx, a)
+	case *contract.ShellListArgs:
+		out = l.tools.list()
+	case *contract.PublishArtifactArgs:
+		out, err = m.publish(ctx, l, k, a)
+	case *contract.InstallDependenciesArgs:
+		return nil, task.Errorf(task.CodeUnsupported, "tool", "install_dependencies needs the network, and a boundary of this version has none").
+			WithHint("bring what is needed in with --ro DIR, or install it from files of the task with shell")
+	default:
+		return nil, m.fileTool(ctx, l, k, res)
+	}
+	if f := (*contract.Failure)(nil); errors.As(err, &f) {
+		res.Claimed.Failure = &task.ToolFailure{Code: string(f.Code), Message: f.Msg}
+		return sum, nil
+	}
+	if out != nil {
+		b, jerr := json.Marshal(out)
+		if jerr != nil {
+			return sum, errors.Join(err, task.Errorf(task.CodeInternal, "tool", "the result of %s: %v", k.tool, jerr))
+		}
+		res.Claimed.Result = b
+	}
+	return sum, err
+}
+
+// short cuts a text for the record.
+func short(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// shortened is an argument vector for the record, which has a longest line.
+func shortened(argv []string) []string {
+	const most, each = 200, 16 << 10
+	out := make([]string, 0, min(len(argv), most))
+	room := 256 << 10
+	for _, a := range argv {
+		if len(out) == most || room <= 0 {
+			return append(out, "…")
+		}
+		a = short(a, each)
+		room -= len(a)
+		out = append(out, a)
+	}
+	return out
 }

@@ -41,6 +41,8 @@ const (
 	Accepted          Type = "acceptance.recorded"
 	ApprovalAsked     Type = "approval.asked"
 	ApprovalAnswered  Type = "approval.answered"
+	ApprovalUsed      Type = "approval.used" // the call that was allowed is about to be made
+	ApprovalVoid      Type = "approval.void" // it counts no more: too late, or something it was about has changed
 	SourcePrepared    Type = "source.prepared"
 	BoundaryIntent    Type = "boundary.intent"
 	BoundaryCreated   Type = "boundary.created"
@@ -55,6 +57,11 @@ const (
 	CallIntent        Type = "call.intent"
 	CallOutcome       Type = "call.outcome"
 	CallCanceled      Type = "call.canceled"
+	ToolRefused       Type = "tool.refused" // by a rule, a person, or for what is asked; nothing was done
+	ToolIntent        Type = "tool.intent"
+	ToolOutcome       Type = "tool.outcome"
+	ShellEnded        Type = "shell.ended" // of a background shell
+	ArtifactKept      Type = "artifact.kept"
 	LimitHit          Type = "limit.hit"
 	WorkFound         Type = "work.found"
 	RescueIntent      Type = "rescue.intent"
@@ -84,9 +91,9 @@ const (
 
 // Types lists every event type.
 var Types = []Type{
-	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, ApprovalAsked, ApprovalAnswered, SourcePrepared,
+	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, ApprovalAsked, ApprovalAnswered, ApprovalUsed, ApprovalVoid, SourcePrepared,
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
-	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallIntent, CallOutcome, CallCanceled, LimitHit, WorkFound,
+	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallIntent, CallOutcome, CallCanceled, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, ArtifactKept, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
 	TaskClosed, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
 	ExportIntent, ExportOutcome, CheckoutChanged, LogRepaired,

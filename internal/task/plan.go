@@ -111,6 +111,7 @@ type Request struct {
 	Trust      bool              `json:"trust"`
 	Unattended bool              `json:"unattended"`
 	Discard    bool              `json:"discard"`
+	Asking     Asking            `json:"asking,omitzero"`
 	Origin     map[string]string `json:"origin,omitempty"` // which source set which field
 }
 

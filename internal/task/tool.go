@@ -129,3 +129,43 @@ type Answer struct {
 	Scope  string `json:"scope"`
 	Reason string `json:"reason"`
 }
+
+// ToolRule is one rule of a person about tool calls. Rules can take away from
+// the default, never add to it.
+type ToolRule struct {
+	Verdict Verdict `json:"verdict"` // an unknown word denies
+	Tool    string  `json:"tool"`    // name, with * and ?
+	// Pattern, with * and ?, is held against the path of a file or the text of a
+	// command. Empty: any.
+	Pattern string `json:"pattern,omitempty"`
+}
+
+// String renders the rule as it is typed.
+func (r ToolRule) String() string {
+	s := "--" + string(r.Verdict) + " " + r.Tool
+	if r.Pattern != "" {
+		s += ":" + r.Pattern
+	}
+	return s
+}
+
+// Asking is what a person wants to be asked about tool calls, and how. The zero
+// value asks about none and denies none.
+type Asking struct {
+	Rules []ToolRule `json:"rules,omitempty"`
+	// Frozen demands that a command which a person allowed starts on exactly the
+	// files that were there when it was asked about.
+	Frozen bool          `json:"frozen,omitempty"`
+	Hook   string        `json:"hook,omitempty"`    // absolute path of a program of the person's that answers
+	Wait   time.Duration `json:"wait_ns,omitempty"` // how long a question waits; 0: ten minutes
+}
+
+// Ended puts down how a program ended on the side that told it.
+func (r *ToolResult) Ended(o Outcome) {
+	exit := o.Exit
+	if o.Observed {
+		r.Observed.Exit, r.Observed.Signal = &exit, o.Signal
+	} else {
+		r.Claimed.Exit, r.Claimed.Signal = &exit, o.Signal
+	}
+}

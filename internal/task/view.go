@@ -73,6 +73,8 @@ type View struct {
 	Retention   *Retention  `json:"retention,omitempty"` // of what is kept
 	Asked       *Retention  `json:"asked,omitempty"`     // by `keep` while the task is open: honoured when it ends
 	Results     []ResultRef `json:"results,omitempty"`
+	Artifacts   []Artifact  `json:"artifacts,omitempty"` // files that the task published
+	Asking      *Asking     `json:"asking,omitempty"`    // rules of a person about tool calls
 	Trust       bool        `json:"trust"`
 	Unattended  bool        `json:"unattended"`
 	NotIsolated []string    `json:"not_isolated,omitempty"`
@@ -130,6 +132,19 @@ type ResultRef struct {
 	Name   string `json:"name"` // full ref name or absolute path
 	Object string `json:"object,omitempty"`
 	Count  int    `json:"count,omitempty"` // commits or files in it
+}
+
+// Artifact is a file that a task published. The host copied it, so it is what
+// it was then, whatever the task does later.
+type Artifact struct {
+	Name      string    `json:"name"` // unique within the task
+	Title     string    `json:"title,omitempty"`
+	Path      string    `json:"path"`   // of the copy, on the host
+	Inside    string    `json:"inside"` // of the original
+	Size      int64     `json:"size"`
+	SHA256    string    `json:"sha256"`
+	MIME      string    `json:"mime"` // guessed from the first bytes and the name
+	Published time.Time `json:"published"`
 }
 
 // Change is one entry of the change set of a task against its base. Paths are

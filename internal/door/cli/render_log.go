@@ -24,7 +24,8 @@ func (a *app) newLogText(w io.Writer) *logText { return &logText{t: text{w: w, u
 // phrases says what an event type means, for types that render as their fields.
 var phrases = map[string]string{
 	"task.created": "task created", "plan.decided": "plan decided", "finding.raised": "finding", "grant.given": "granted",
-	"acceptance.recorded": "accepted", "approval.asked": "approval asked", "approval.answered": "approval answered",
+	"acceptance.recorded": "accepted", "approval.asked": "approval asked", "approval.answered": "approval answered", "approval.used": "approval used", "approval.void": "approval void",
+	"tool.refused": "tool refused", "shell.ended": "background shell ended", "artifact.kept": "artifact kept",
 	"source.prepared": "source prepared", "boundary.intent": "about to make the boundary", "boundary.created": "boundary made",
 	"boundary.blocked": "blocked: a layer is missing", "boundary.failed": "boundary failed", "boundary.ended": "boundary ended",
 	"probe.reported": "probed", "supervisor.started": "supervisor started", "supervisor.ended": "supervisor ended",

@@ -7,6 +7,7 @@
 package control
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -19,10 +20,9 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-// maxMessage bounds one message. Arguments and environment of a command are
-// the largest thing that crosses; the kernel's own limit for them is 2 MiB at
-// the usual stack size.
-const maxMessage = 4 << 20
+// maxMessage bounds one message. The arguments of a tool call are the largest
+// thing that crosses: the content of a file, with JSON's escapes.
+const maxMessage = 40 << 20
 
 // message is the one form both sides speak: exactly one field besides Op is
 // set. Descriptors travel with the message that names them.
@@ -40,6 +40,8 @@ type message struct {
 	Started  bool              `json:"started,omitempty"`
 	PTY      bool              `json:"pty,omitempty"` // one descriptor: the master
 	Progress string            `json:"progress,omitempty"`
+	Output   *output           `json:"output,omitempty"` // of a tool call that runs
+	Asked    *task.Question    `json:"asked,omitempty"`  // the tool call waits for a person
 	Exited   bool              `json:"exited,omitempty"` // the command ended: send the summary
 	Outcome  *task.Outcome     `json:"outcome,omitempty"`
 	Closed   *task.CloseReport `json:"closed,omitempty"`
@@ -66,6 +68,12 @@ func (c *command) command() task.Command {
 	return task.Command{Argv: task.Texts(c.Argv), Dir: string(c.Dir), From: string(c.From), Env: task.Texts(c.Env), TTY: c.TTY, Rows: c.Rows, Cols: c.Cols}
 }
 
+// output is what a program just wrote.
+type output struct {
+	Stream string `json:"stream"`
+	Bytes  []byte `json:"bytes"`
+}
+
 type closeOptions struct {
 	DryRun  bool      `json:"dry_run"`
 	Discard bool      `json:"discard"`
@@ -85,7 +93,7 @@ func (c *conn) send(m message, files ...*os.File) error {
 		return err
 	}
 	if len(body) > maxMessage {
-		return task.Errorf(task.CodeUsage, "control", "command and environment of %d bytes are longer than %d", len(body), maxMessage)
+		return task.Errorf(task.CodeUsage, "control", "a request of %d bytes is longer than %d", len(body), maxMessage)
 	}
 	var head [4]byte
 	binary.BigEndian.PutUint32(head[:], uint32(len(body)))
@@ -116,12 +124,12 @@ func (c *conn) recv() (message, []*os.File, error) {
 	if n > maxMessage {
 		return fail(fmt.Errorf("control: message of %d bytes", n))
 	}
-	body := make([]byte, n)
-	if _, err := io.ReadFull(c.c, body); err != nil {
+	var body bytes.Buffer // grows with what comes, not with what was announced
+	if _, err := io.CopyN(&body, c.c, int64(n)); err != nil {
 		return fail(err)
 	}
 	var m message
-	if err := json.Unmarshal(body, &m); err != nil {
+	if err := json.Unmarshal(body.Bytes(), &m); err != nil {
 		return fail(err)
 	}
 	return m, files, nil

@@ -124,7 +124,7 @@ func (s *Server) result(ctx context.Context, c *conn, m message, files []*os.Fil
 		}
 		return s.Engine.Export(ctx, id, files[0], door.ExportOptions{Form: o.Form, Dir: string(o.Dir), Progress: progress, Risky: risky})
 	}
-	return nil, task.Errorf(task.CodeUnsupported, "control", "no operation %q here", m.Op)
+	return s.tools(ctx, c, m, progress)
 }
 
 // asking is one operation that is asked for.
@@ -133,6 +133,8 @@ type asking struct {
 	in       any
 	progress func(string)
 	risky    func([]task.Risk)
+	output   func(string, []byte)
+	asked    func(task.Question)
 }
 
 // operate asks for one operation and decodes its answer into out, which is left
@@ -181,6 +183,10 @@ func (c *Client) operate(ctx context.Context, a asking, out any, files ...*os.Fi
 			if risks = append(risks, m.Risky...); !m.More && a.risky != nil {
 				a.risky(risks)
 			}
+		case m.Output != nil && a.output != nil:
+			a.output(m.Output.Stream, m.Output.Bytes)
+		case m.Asked != nil && a.asked != nil:
+			a.asked(*m.Asked)
 		case m.Part != nil:
 			answer = append(answer, m.Part...)
 		case m.Done:

@@ -68,7 +68,7 @@ func (s *Server) handle(ctx context.Context, uc *net.UnixConn) {
 		return
 	case "close":
 		s.close(ctx, c, m)
-	case "keep", "apply", "branch", "export":
+	case "keep", "apply", "branch", "export", "tool":
 		s.operate(ctx, c, m, files)
 		return
 	case "ping":

@@ -9,10 +9,10 @@ package capture
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"hash"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -31,8 +31,9 @@ type Stream struct {
 	// Spill opens the file for everything, once there is more than is kept in
 	// memory; the stream closes it. nil: there is none.
 	Spill func() (*os.File, error)
-	// MaxSpill bounds the file.
+	// MaxSpill bounds the file, File is what to call it.
 	MaxSpill int64
+	File     string
 
 	mu      sync.Mutex
 	n       int64
@@ -138,7 +139,13 @@ func (s *Stream) Result() Result {
 	var b strings.Builder
 	if r.Omitted > 0 {
 		b.WriteString(Clean(head))
-		fmt.Fprintf(&b, "\n[… %d bytes left out …]\n", r.Omitted)
+		if b.WriteString("\n[… " + strconv.FormatInt(r.Omitted, 10) + " bytes left out"); r.Spilled > 0 {
+			b.WriteString("; " + s.File + " has all of it")
+			if r.Spilled < r.Bytes {
+				b.WriteString(" but the end")
+			}
+		}
+		b.WriteString(" …]\n")
 		b.WriteString(Clean(tail))
 	} else {
 		b.WriteString(Clean(append(head[:len(head):len(head)], tail...)))

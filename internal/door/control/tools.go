@@ -1,0 +1,38 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// toolDoor is the door of a tool call that came over the socket. It is another
+// one than that of answers: who asks is not who answers.
+const toolDoor = "tool"
+
+// tools carries out what is about tool calls.
+func (s *Server) tools(ctx context.Context, c *conn, m message, progress func(string)) (any, error) {
+	id := string(s.Task)
+	switch m.Op {
+	case "tool":
+		var call task.ToolCall
+		if json.Unmarshal(m.In, &call) != nil {
+			return nil, task.Errorf(task.CodeUsage, "control", "malformed %s request", m.Op)
+		}
+		return s.Engine.Tool(ctx, id, call, door.ToolOptions{
+			By: door.Actor{Door: toolDoor, Role: door.RoleAgent}, Progress: progress,
+			Output: func(stream string, p []byte) { _ = c.send(message{Output: &output{stream, p}}) },
+			Asked:  func(q task.Question) { _ = c.send(message{Asked: &q}) },
+		})
+	}
+	return nil, task.Errorf(task.CodeUnsupported, "control", "no operation %q here", m.Op)
+}
+
+// Tool makes one tool call. See door.Engine.
+func (c *Client) Tool(ctx context.Context, call task.ToolCall, o door.ToolOptions) (*task.ToolResult, error) {
+	var r *task.ToolResult
+	err := c.operate(ctx, asking{op: "tool", in: call, progress: o.Progress, output: o.Output, asked: o.Asked}, &r)
+	return r, err
+}
