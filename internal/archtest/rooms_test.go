@@ -46,7 +46,7 @@ var rooms = []room{
 	{dir: "internal/audit", may: []string{"internal/task", "internal/sys", "internal/policy"}},
 	{dir: "internal/boundary", may: []string{
 		"internal/task", "internal/sys", "internal/policy", "internal/backend", "internal/service", "internal/probe",
-		"internal/source/...", "internal/evidence", "internal/inventory", "internal/approval", "internal/broker", "internal/egress", "internal/worker", "internal/worker/contract/...",
+		"internal/source/...", "internal/evidence", "internal/inventory", "internal/approval", "internal/broker", "internal/egress", "internal/worker", "internal/worker/contract/...", "internal/worker/capture",
 		"internal/door", // fulfils door.Engine; the contract alone, no child
 	}},
 	{dir: "internal/door", may: []string{"internal/task", "internal/approval", "internal/audit"}, child: doorChild},

@@ -181,8 +181,13 @@ func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *do
 	}
 	_, wk := l.standing()
 	// A worker that does not answer must not hold up whoever wants an end.
-	sctx, giveUp := context.WithCancelCause(ctx)
+	// The command may run already when its caller loses interest: then it is
+	// ended as one that runs, with proof.
+	sctx, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(nil)
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(graceFirst, func() { giveUp(context.Cause(ctx)) })
+	})()
 	defer context.AfterFunc(l.ctx, func() { giveUp(context.Cause(l.ctx)) })()
 	wishes := countCancels(io.Cancels, giveUp)
 	call, err := wk.Exec(sctx, worker.Command{Argv: cmd.Argv, Dir: cmd.Dir, Env: append(append([]string{}, l.spec.Env...), cmd.Env...), TTY: cmd.TTY}, files)

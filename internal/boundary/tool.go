@@ -86,6 +86,9 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 	if err := m.permit(ctx, l, k, res); err != nil {
 		return res, err
 	}
+	if ctx.Err() != nil {
+		return res, m.refuse(ctx, l, k, res, task.Errorf(task.CodeCanceled, "tool", "not started: %w", context.Cause(ctx)))
+	}
 	// Nothing happens that is not announced.
 	if _, err := l.log.Append(ctx, evidence.ToolIntent, k.actor(), k.intent(res)); err != nil {
 		return res, err

@@ -7,8 +7,12 @@ import (
 )
 
 func TestVerdictFor(t *testing.T) {
-	ask := func(tool, pat string) task.ToolRule { return task.ToolRule{Verdict: task.VerdictAsk, Tool: tool, Pattern: pat} }
-	deny := func(tool, pat string) task.ToolRule { return task.ToolRule{Verdict: task.VerdictDeny, Tool: tool, Pattern: pat} }
+	ask := func(tool, pat string) task.ToolRule {
+		return task.ToolRule{Verdict: task.VerdictAsk, Tool: tool, Pattern: pat}
+	}
+	deny := func(tool, pat string) task.ToolRule {
+		return task.ToolRule{Verdict: task.VerdictDeny, Tool: tool, Pattern: pat}
+	}
 	allow := task.ToolRule{Verdict: task.VerdictAllow, Tool: "*"}
 	call := func(tool string, subjects ...string) Call { return Call{Proved: true, Tool: tool, Subjects: subjects} }
 	for name, c := range map[string]struct {

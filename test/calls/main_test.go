@@ -27,8 +27,8 @@ const holdArg = "__hold"
 
 func TestMain(m *testing.M) {
 	wire.PlayRole()
-	if len(os.Args) == 3 && os.Args[1] == holdArg {
-		os.Exit(hold(os.Args[2]))
+	if len(os.Args) == 3 && (os.Args[1] == holdArg || os.Args[1] == driveArg) {
+		os.Exit(hold(os.Args[1], os.Args[2]))
 	}
 	harness.Beside(4)
 	os.Exit(harness.Main(m))
@@ -45,7 +45,7 @@ type held struct {
 var errUse = errors.New("what the task was held for failed")
 
 // hold opens a task, says its id, and ends it when its standard input ends.
-func hold(how string) int {
+func hold(what, how string) int {
 	say := json.NewEncoder(os.Stdout)
 	ctx := context.Background()
 	e, closeAll, err := wire.Engine(ctx, false, func(s string) { fmt.Fprintln(os.Stderr, s) })
@@ -55,6 +55,9 @@ func hold(how string) int {
 	}
 	defer closeAll()
 	rep, err := e.Hold(ctx, task.Request{Keep: task.KeepAuto}, nil, func(ctx context.Context, id task.ID) error {
+		if what == driveArg {
+			return drive(e, ctx, id)
+		}
 		_ = say.Encode(held{ID: id})
 		over := make(chan struct{})
 		go func() {
@@ -100,11 +103,16 @@ type holder struct {
 
 func holds(t *testing.T, id *harness.Identity, repo, how string) *holder {
 	t.Helper()
+	return starts(t, id, repo, holdArg, how)
+}
+
+func starts(t *testing.T, id *harness.Identity, repo, what, how string) *holder {
+	t.Helper()
 	bin, err := self()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &holder{t: t, cmd: id.Command(context.Background(), repo, bin, holdArg, how)}
+	h := &holder{t: t, cmd: id.Command(context.Background(), repo, bin, what, how)}
 	h.cmd.Stderr = os.Stderr
 	h.in, err = h.cmd.StdinPipe()
 	out, oerr := h.cmd.StdoutPipe()

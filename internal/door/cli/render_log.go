@@ -56,7 +56,7 @@ func (l *logText) emit(e door.Event) error {
 	}
 	line, color := l.line(e)
 	l.t.printf("%s  %s\n", l.a.ui.paint(dim, at.Format("15:04:05.000")), l.a.ui.paint(color, line))
-	if e.Type == "call.outcome" && l.a.ui.verbose {
+	if (e.Type == "call.outcome" || e.Type == "tool.outcome") && l.a.ui.verbose {
 		l.tail("out", e.Body["stdout_tail"])
 		l.tail("err", e.Body["stderr_tail"])
 	}
@@ -100,6 +100,13 @@ func (l *logText) line(e door.Event) (string, string) {
 		return s, bold
 	case "call.outcome":
 		return l.outcome(e.Body)
+	case "tool.intent":
+		return l.toolIntent(e), bold
+	case "tool.outcome":
+		return l.toolOutcome(e.Body)
+	case "tool.refused":
+		code, _ := e.Body["error"].(string)
+		return "refused: " + l.toolIntent(e) + ": " + clean(code), red
 	}
 	what := phrases[e.Type]
 	if what == "" {

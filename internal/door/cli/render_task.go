@@ -79,6 +79,7 @@ func (a *app) renderTask(w io.Writer, v *task.View) error {
 		}
 	}
 	t.results("results", v.Results)
+	t.artifacts(v.Artifacts)
 	t.ways(v)
 	t.notIsolated(v.NotIsolated)
 	return t.err
@@ -122,6 +123,21 @@ func (t *text) results(title string, list []task.ResultRef) {
 			line += " (" + counted(r.Count, "ref") + ")"
 		default:
 			line += " (" + counted(r.Count, "commit") + ")"
+		}
+		t.printf("  %s\n", clean(line))
+	}
+}
+
+// artifacts lists the files that a task published.
+func (t *text) artifacts(list []task.Artifact) {
+	if len(list) == 0 {
+		return
+	}
+	t.head("artifacts")
+	for _, a := range list {
+		line := a.Path + " (" + bytesText(a.Size) + ")"
+		if a.Title != "" {
+			line += " " + a.Title
 		}
 		t.printf("  %s\n", clean(line))
 	}

@@ -151,10 +151,11 @@ func (s *Stream) Result() Result {
 		b.WriteString(Clean(append(head[:len(head):len(head)], tail...)))
 	}
 	r.Text = b.String()
-	if s.n <= half {
-		tail = s.head
+	last := s.tail
+	if len(last) < TailSize { // then the head goes on where it begins
+		last = append(append([]byte(nil), s.head[max(0, len(s.head)-TailSize):]...), last...)
 	}
-	last := tail[max(0, len(tail)-TailSize):]
+	last = last[max(0, len(last)-TailSize):]
 	r.Tail = append([]byte(nil), last[wholeBegin(last):]...)
 	return r
 }
