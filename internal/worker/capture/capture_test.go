@@ -23,7 +23,10 @@ func TestStream(t *testing.T) {
 			}
 			file := filepath.Join(t.TempDir(), "spill")
 			s := &Stream{MaxSpill: 1 << 30, File: "F", Spill: func() (*os.File, error) { return os.Create(file) }}
-			text := whole[:size]
+			text := bytes.Clone(whole[:size])
+			for i := len(text) - 1; !utf8.Valid(text); i-- {
+				text[i] = 'z'
+			}
 			for i := 0; i < len(text); i += piece {
 				if n, err := s.Write(text[i:min(len(text), i+piece)]); err != nil || n != min(piece, len(text)-i) {
 					t.Fatal(n, err)
