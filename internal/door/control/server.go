@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -51,8 +52,8 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 func (s *Server) handle(ctx context.Context, uc *net.UnixConn) {
 	defer uc.Close()
 	c := &conn{c: uc}
-	if err := checkPeer(uc); err != nil {
-		_ = c.send(message{Error: task.FormOf(err), Done: true})
+	if err := sys.CheckPeer(uc); err != nil {
+		_ = c.send(message{Error: task.FormOf(task.Errorf(task.CodeDenied, "control", "%v", err)), Done: true})
 		return
 	}
 	// A peer that connects and says nothing must not hold a goroutine for ever.
