@@ -117,6 +117,7 @@ func runRelay(h Hooks, arg string) int {
 		file = -1
 	}
 	small(1)
+	unix.Umask(0o022) // as that of tools, for the files that W itself makes
 	space, dir, err := setUp(h, pid)
 	if rerr := h.Report(ChannelFD, pid, file, err); err != nil || rerr != nil {
 		return ExitSetup

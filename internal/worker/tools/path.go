@@ -92,9 +92,9 @@ func (f *File) Size() int64 { return f.Stat.Size }
 // but never one of the kernel's own (magic) links. O_NONBLOCK keeps a pipe
 // without a writer, or a lease that somebody holds, from stopping the worker.
 func (r *Root) open(at int, p string, flags uint64, mode uint64) (int, error) {
-	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC | unix.O_NOCTTY, Mode: mode, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Mode: mode, Resolve: unix.RESOLVE_NO_MAGICLINKS}
 	if flags&unix.O_PATH == 0 {
-		how.Flags |= unix.O_NONBLOCK
+		how.Flags |= unix.O_NONBLOCK | unix.O_NOCTTY
 	}
 	for {
 		fd, err := unix.Openat2(at, p, &how)

@@ -34,7 +34,10 @@ type tool struct {
 
 // all are the tools that the worker itself does.
 var all = map[string]tool{
-	contract.ReadFile: {run: readFile},
+	contract.ReadFile:     {run: readFile},
+	contract.WriteFile:    {run: writeFile},
+	contract.EditFile:     {run: editFile},
+	contract.NotebookEdit: {run: notebookEdit},
 }
 
 // Slow reports whether name is a tool that may take long by its nature.

@@ -85,7 +85,7 @@ var texts = map[string]info{
 	},
 	contract.PublishArtifact: {
 		title:      "Publish an artifact",
-		doc:        "Declares a file of the output store (the folder that $CAISSON_OUT names, or a path below it) as a result of the task. The host checks it, copies it and computes its sha256; later changes of the file do not change the artifact.",
+		doc:        "Declares a file of the output store (/run/boundary/out) as a result of the task. The host checks it, copies it and computes its sha256; later changes of the file do not change the artifact.",
 		idempotent: true,
 	},
 }
