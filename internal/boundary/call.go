@@ -122,15 +122,26 @@ func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.
 	if out.Reason != "" {
 		body["reason"] = out.Reason
 	}
+	seen, said := out.Sides(begun)
+	if err != nil {
+		// Nobody told how it ended.
+		seen.Exit, said.Exit = nil, nil
+	}
+	out.ByHost = &seen
+	if said.Exit != nil {
+		out.ByWorker = &said
+	}
 	if err != nil {
 		body["error"] = err.Error()
 		body["code"] = string(task.CodeOf(err))
 	} else if io.Summary != nil {
 		s := io.Summary()
+		seen.StdoutBytes, seen.StderrBytes = s.StdoutBytes, s.StderrBytes
 		body["stdin_bytes"], body["stdout_bytes"], body["stderr_bytes"] = s.StdinBytes, s.StdoutBytes, s.StderrBytes
 		body["stdout_sha256"], body["stderr_sha256"] = s.StdoutSHA256, s.StderrSHA256
 		body["stdout_tail"], body["stderr_tail"] = string(s.StdoutTail), string(s.StderrTail)
 	}
+	body["by_host"], body["by_worker"] = observedBody(&seen), claimedBody(&said)
 	if ferr := sys.Fault("call.before-outcome"); ferr != nil {
 		return out, ran, errors.Join(err, ferr)
 	}

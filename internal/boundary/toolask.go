@@ -5,6 +5,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/worker/contract/schema"
 )
 
 // Questions implements door.Engine.
@@ -16,6 +17,4 @@ func (m *Manager) Answer(_ context.Context, _ door.Actor, a task.Answer) (*task.
 }
 
 // Tools implements door.Engine.
-func (m *Manager) Tools(context.Context) ([]task.ToolInfo, error) {
-	return nil, task.Errorf(task.CodeUnsupported, "tools", "no tool is served yet")
-}
+func (m *Manager) Tools(context.Context) ([]task.ToolInfo, error) { return schema.Tools(), nil }

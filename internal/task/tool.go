@@ -162,10 +162,7 @@ type Asking struct {
 
 // Ended puts down how a program ended on the side that told it.
 func (r *ToolResult) Ended(o Outcome) {
-	exit := o.Exit
-	if o.Observed {
-		r.Observed.Exit, r.Observed.Signal = &exit, o.Signal
-	} else {
-		r.Claimed.Exit, r.Claimed.Signal = &exit, o.Signal
-	}
+	seen, said := o.Sides(r.Observed.Begun)
+	r.Observed.Exit, r.Observed.Signal = seen.Exit, seen.Signal
+	r.Claimed.Exit, r.Claimed.Signal = said.Exit, said.Signal
 }

@@ -249,4 +249,20 @@ type Outcome struct {
 	Observed bool          `json:"observed"`
 	Duration time.Duration `json:"duration_ns"`
 	Reason   string        `json:"reason,omitempty"` // "canceled", "timeout", "disk limit", …
+	// The same by who told it: exit and signal are in one of the two.
+	ByHost   *Observed `json:"by_host,omitempty"`
+	ByWorker *Claimed  `json:"by_worker,omitempty"`
+}
+
+// Sides tells apart what the host saw of a command that began at begun and what
+// the worker told of it.
+func (o Outcome) Sides(begun time.Time) (Observed, Claimed) {
+	seen, said := Observed{Begun: begun.UTC(), Duration: o.Duration, Reason: o.Reason}, Claimed{}
+	exit := o.Exit
+	if o.Observed {
+		seen.Exit, seen.Signal = &exit, o.Signal
+	} else {
+		said.Exit, said.Signal = &exit, o.Signal
+	}
+	return seen, said
 }

@@ -60,6 +60,40 @@ A call that a rule asks about waits for ` + "`caisson approve`" + ` or ` + "`cai
 	}
 }
 
+func (a *app) toolsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "tools",
+		Short:   "the tools that a harness may call in a task",
+		GroupID: groupMachine,
+		Long: `Lists the tools of the contract. With --json each comes with the text for a model and the
+JSON Schemas of its arguments and its result.`,
+		Example:           "  caisson tools\n  caisson tools --json | jq '.tools[].input_schema'",
+		Args:              atMost(0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := do[*door.ToolsOut](a, cmd, "", "tools", &door.None{}, nil)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				a.writeJSON(l)
+				return nil
+			}
+			var rows [][]string
+			for _, t := range l.Tools {
+				kind := "changes"
+				if t.ReadOnly {
+					kind = "reads"
+				}
+				rows = append(rows, []string{t.Name, kind, t.Title})
+			}
+			t := &text{w: a.stdout(), u: a.ui}
+			t.table("", rows, nil)
+			return t.err
+		},
+	}
+}
+
 // maxToolArgs bounds what is read as arguments.
 const maxToolArgs = 32 << 20
 
