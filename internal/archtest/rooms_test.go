@@ -78,7 +78,7 @@ var (
 
 // workerParts is all of ours that may be linked, also indirectly, into the
 // program that stands inside a boundary.
-var workerParts = []string{"internal/worker/inside/...", "internal/worker/frame/...", "internal/worker/contract", "internal/worker/tools", "internal/probe/...", "internal/sys/...", "internal/task", "internal/backend/linux/stage/...", "internal/workerprog"}
+var workerParts = []string{"internal/worker/inside/...", "internal/worker/frame/...", "internal/worker/contract", "internal/worker/tools/...", "internal/probe/...", "internal/sys/...", "internal/task", "internal/backend/linux/stage/...", "internal/workerprog"}
 
 // workerModules is all of others' that may be linked into it.
 var workerModules = []string{"golang.org/x/sys"}

@@ -10,7 +10,6 @@ const (
 	GrepDefault = 1000  // lines that match, or files
 	GrepMax     = 10000 // the same
 	GrepContext = 100   // lines before, and after
-	GrepPattern = 4096  // bytes
 	GrepText    = 512 << 10
 	GrepLineMax = 1000 // bytes of one line that a result shows
 )
@@ -41,11 +40,12 @@ type (
 	// GlobResult is files whose path matches: the files of a folder before those
 	// of its folders, each sorted by name as bytes.
 	GlobResult struct {
+		Path      string      `json:"path"` // of the folder; those of the files are relative to it
 		Files     []FoundFile `json:"files"`
 		Truncated bool        `json:"truncated,omitempty"`
 		Skipped   Skipped     `json:"skipped"`
 	}
-	// FoundFile is one path, in the form that the call named the folder.
+	// FoundFile is one path.
 	FoundFile struct {
 		Path      string `json:"path"`
 		PathBytes []byte `json:"path_base64,omitempty"`
@@ -53,6 +53,7 @@ type (
 	}
 	// GrepResult is what matched, in the order of GlobResult.
 	GrepResult struct {
+		Path     string     `json:"path"` // of the folder; those of the files are relative to it
 		Files    []GrepFile `json:"files"`
 		Matches  int        `json:"matches"`  // the sum of Count
 		Searched int        `json:"searched"` // files that were read

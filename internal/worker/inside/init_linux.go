@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-dev/caisson/internal/worker/frame"
+	"github.com/caisson-dev/caisson/internal/worker/tools"
 )
 
 // self is the worker's own program. No boundary mounts it, so this link is
@@ -143,7 +144,7 @@ func setUp(h Hooks, pid int) (space *frame.Conn, dir string, err error) {
 		return nil, "", err
 	}
 	// Three threads wait for frames and for I; each tool at work may need one.
-	prewarm(3 + quickTools + slowTools)
+	prewarm(3 + quickTools + slowTools + tools.Helpers)
 	if err := sealed(); err != nil {
 		return nil, "", err
 	}

@@ -38,6 +38,9 @@ var all = map[string]tool{
 	contract.WriteFile:    {run: writeFile},
 	contract.EditFile:     {run: editFile},
 	contract.NotebookEdit: {run: notebookEdit},
+	contract.ListDir:      {run: listDir, slow: true},
+	contract.Glob:         {run: glob, slow: true},
+	contract.Grep:         {run: grep, slow: true},
 }
 
 // Slow reports whether name is a tool that may take long by its nature.
