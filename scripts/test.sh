@@ -68,6 +68,8 @@ bwrap:bubblewrap:comparison with bubblewrap in bench
 busybox:busybox-static:--rootfs tests
 setpriv:util-linux:every test that needs an unprivileged user
 unshare:util-linux:simulated hosts without user namespaces
+sshfs:sshfs:repositories on a network file system
+mkfs.ext4:e2fsprogs:a disk that fails
 script:bsdutils:nothing but convenience"
 
 tools() {
@@ -78,6 +80,10 @@ tools() {
 	if command -v gcc >/dev/null 2>&1 && ! echo '#include <stdio.h>' | gcc -E - >/dev/null 2>&1; then
 		missing+=("C headers (C compile inside a boundary)")
 		pkgs+=(libc6-dev)
+	fi
+	if [ ! -e /usr/lib/openssh/sftp-server ]; then
+		missing+=("sftp-server (repositories on a network file system)")
+		pkgs+=(openssh-sftp-server)
 	fi
 	[ ${#pkgs[@]} -eq 0 ] && return 0
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

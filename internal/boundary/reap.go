@@ -25,7 +25,7 @@ var _ = sys.RegisterFaults("reap.locked", "reap.adopted", "reap.noted")
 // cannot be proven to be.
 func (m *Manager) Reap(ctx context.Context, dryRun bool) (*task.ReapReport, error) {
 	rep := &task.ReapReport{Schema: "caisson.reap/1", DryRun: dryRun, Actions: []task.ReapAction{}, Orphans: []task.Resource{}}
-	err := m.reap(ctx, dryRun, true, rep)
+	failed, err := m.reap(ctx, dryRun, true, rep)
 	if err != nil {
 		return rep, err
 	}
@@ -41,13 +41,16 @@ func (m *Manager) Reap(ctx context.Context, dryRun bool) (*task.ReapReport, erro
 	if err == nil && rep.StillHeld > 0 && !dryRun {
 		err = task.Errorf(task.CodeStuck, "reap", "%d task(s) are still stuck", rep.StillHeld).WithHint("`caisson ls` names them, `caisson show TASK` says why")
 	}
+	if err == nil {
+		err = failed
+	}
 	return rep, err
 }
 
 // ReapDue is what every start runs first: only what is due, errors logged.
 func (m *Manager) ReapDue(ctx context.Context) {
 	rep := &task.ReapReport{}
-	if err := m.reap(ctx, false, false, rep); err != nil {
+	if _, err := m.reap(ctx, false, false, rep); err != nil {
 		m.cfg.Log("reap: " + err.Error())
 	}
 	for _, a := range rep.Actions {
@@ -59,14 +62,16 @@ func (m *Manager) ReapDue(ctx context.Context) {
 }
 
 // reap works through what is due. all also retries what is stuck before its time.
-func (m *Manager) reap(ctx context.Context, dryRun, all bool, rep *task.ReapReport) error {
+// failed is the first task's error that is not the end of that task's road: it
+// could not be begun with, or not be recorded.
+func (m *Manager) reap(ctx context.Context, dryRun, all bool, rep *task.ReapReport) (failed, err error) {
 	now := time.Now()
 	if all {
 		now = now.Add(10 * 365 * 24 * time.Hour)
 	}
 	due, err := m.cfg.DB.Due(ctx, now)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, d := range due {
 		v := d.Task.View
@@ -88,12 +93,15 @@ func (m *Manager) reap(ctx context.Context, dryRun, all bool, rep *task.ReapRepo
 			continue
 		case err != nil:
 			act.Result = err.Error()
+			if failed == nil {
+				failed = err
+			}
 		default:
 			act.Result = string(r.State)
 		}
 		rep.Actions = append(rep.Actions, act)
 	}
-	return nil
+	return failed, nil
 }
 
 var errBusy = errors.New("another process is at it")

@@ -234,6 +234,9 @@ func (db *DB) cause(code int, err error) error {
 		if errno = sys.Refuses(filepath.Dir(db.path)); errno != 0 {
 			return &task.OutOf{Err: err, Errno: errno}
 		}
+		if code == sqliteIO {
+			return &task.OutOf{Err: err, Errno: syscall.EIO}
+		}
 	}
 	return err
 }

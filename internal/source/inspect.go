@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -256,12 +257,16 @@ func (r *Repo) judge(l layout, c *config, env []string) error {
 	}
 	// A store that is a link is not shown as a whole: it may lead anywhere.
 	linked := r.objects != filepath.Join(l.common, "objects")
-	r.Ref.Shared = r.Ref.History == task.HistoryFull && r.Pinnable && len(alts) == 0 && !linked
+	// Root's boundary is another user, whom such a file system does not answer.
+	hidden := me == 0 && sys.OwnerOnly(r.objects)
+	r.Ref.Shared = r.Ref.History == task.HistoryFull && r.Pinnable && len(alts) == 0 && !linked && !hidden
 	if r.Ref.Shared {
 		r.Objects = []string{r.objects}
 	} else if r.Ref.History == task.HistoryFull {
 		why := "refs cannot be written into the repository"
 		switch {
+		case r.Pinnable && hidden:
+			why = "the repository's file system answers nobody but root (FUSE without allow_other)"
 		case r.Pinnable && linked:
 			why = "the repository's object store is a link to another folder"
 		case r.Pinnable:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -51,11 +52,32 @@ func IsNetworkFS(path string) (name string, network bool, err error) {
 	return n, false, nil
 }
 
+// OwnerOnly reports whether path lies on a FUSE file system that answers nobody
+// but the user who mounted it (it has no allow_other), not even root.
+func OwnerOnly(path string) bool {
+	var st unix.Statfs_t
+	if unix.Statfs(path, &st) != nil || int64(st.Type)&0xffffffff != unix.FUSE_SUPER_MAGIC {
+		return false
+	}
+	f := mountFields(path)
+	// What the kernel itself mounts that way (virtiofs) answers everybody.
+	return len(f) == 3 && strings.HasPrefix(f[0], "fuse") && !slices.Contains(strings.Split(f[2], ","), "allow_other")
+}
+
 // mountType returns the type of the mount with path's device number.
 func mountType(path string) string {
+	if f := mountFields(path); len(f) > 0 {
+		return f[0]
+	}
+	return ""
+}
+
+// mountFields returns type, source and options of the file system with path's
+// device number; nil when it is not mounted here.
+func mountFields(path string) []string {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {
-		return ""
+		return nil
 	}
 	want := fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
 	b, _ := os.ReadFile("/proc/self/mountinfo")
@@ -66,9 +88,9 @@ func mountType(path string) string {
 		}
 		for i, w := range f {
 			if w == "-" && i+1 < len(f) {
-				return f[i+1]
+				return f[i+1:]
 			}
 		}
 	}
-	return ""
+	return nil
 }
