@@ -36,6 +36,6 @@ func run(open engineFunc) int {
 		Args: os.Args[1:], Env: os.Environ(), Dir: dir,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Version: version.Version(), Commit: version.Commit(),
-		Engine: open,
+		Engine: open, MCP: serveMCP,
 	})
 }

@@ -35,6 +35,10 @@ type Config struct {
 	// and start-up reconciliation is left out. note takes what no operation can
 	// return, one line at a time, from any goroutine. The returned func closes it.
 	Engine func(ctx context.Context, quick bool, note func(string)) (door.Engine, func(), error)
+
+	// MCP serves the tools of one task until the client goes (nil) or ctx ends (its
+	// cause). It is another door; the program joins the two.
+	MCP func(ctx context.Context, o MCPOptions) error
 }
 
 // app is one use of the command line.
@@ -115,8 +119,7 @@ func (a *app) root() *cobra.Command {
 	}
 
 	for _, c := range []*cobra.Command{
-		a.runCommand(), a.openCommand(), a.execCommand(), a.shellCommand(), a.toolCommand(),
-
+		a.runCommand(), a.openCommand(), a.execCommand(), a.shellCommand(), a.mcpCommand(), a.toolCommand(),
 		a.lsCommand(), a.showCommand(), a.logCommand(), a.diffCommand(), a.applyCommand(), a.branchCommand(), a.exportCommand(), a.keepCommand(), a.resumeCommand(), a.closeCommand(),
 		a.reapCommand(), a.doctorCommand(), a.planCommand(), a.toolsCommand(), a.versionCommand(), a.completionCommand(),
 	} {

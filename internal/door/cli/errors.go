@@ -62,10 +62,10 @@ func (a *app) finish(cmd *cobra.Command, err error) int {
 		return int(s)
 	}
 	st := exitStatus(cmd, err)
-	session := cmd != nil && cmd.Annotations[passes] != ""
+	session := cmd != nil && (cmd.Annotations[passes] != "" || cmd.Annotations[ownsStdout] != "")
 	if a.json || a.jsonAsked() {
-		// The streams of run, exec and shell belong to the command inside:
-		// there the document is the last line of standard error.
+		// The streams of run, exec and shell belong to the command inside, that of
+		// mcp to the protocol: there the document is the last line of standard error.
 		if session {
 			a.writeJSONLine(a.cfg.Stderr, sessionResult{Schema: schemaOf(cmd), Error: errorOf(err, st)})
 			return st

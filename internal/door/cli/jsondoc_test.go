@@ -33,6 +33,7 @@ var documents = []struct {
 	{"run, exec, shell", "One line, the last of standard error: the other streams are the command's. `schema` names the command.", sessionResult{}},
 	{"tool", "One tool call. `claimed.result` is of the tool's own schema. A tool that did nothing says why in `claimed.failure`, and the exit status is 1.", task.ToolResult{}},
 	{"tools", "The tool contract.", door.ToolsOut{}},
+	{"mcp", "One line, the last of standard error, when the server ends.", mcpResult{}},
 	{"log", "One line per event, as recorded. The first event has `seq` 1.", door.Event{}},
 	{"diff", "The change set without contents; the patch is what `diff` prints without --json.", diffResult{}},
 	{"apply", "What was changed or, with --dry-run, would be. When it is refused the error's `detail` is this document.", task.ApplyReport{}},

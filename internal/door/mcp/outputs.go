@@ -35,13 +35,17 @@ func (s *Server) addResources() {
 		return
 	}
 	s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
-		Name: "output", Title: "output of a call", URITemplate: outputScheme + "{task}/output/{+name}",
+		Name: "output", Title: "output of a call", URITemplate: outputScheme + "{task}/output/{name}",
 		Description: "what a call wrote beyond its result; at most the first 4 MiB",
 	}, s.readOutput)
 }
 
-// link links to an output that a result names, and lets it be read.
+// link links to an output that a result names, by its name or by its path inside,
+// and lets it be read.
 func (s *Server) link(name, mime, title string, size int64) []sdk.Content {
+	if path.IsAbs(name) {
+		name = path.Base(name)
+	}
 	if _, ok := s.cfg.Engine.(Outputs); !ok || !plainName(name) {
 		return nil
 	}
@@ -49,26 +53,21 @@ func (s *Server) link(name, mime, title string, size int64) []sdk.Content {
 	s.mu.Lock()
 	s.outputs[uri] = output{name, mime}
 	s.mu.Unlock()
-	l := &sdk.ResourceLink{URI: uri, Name: path.Base(name), Title: title, MIMEType: mime}
+	l := &sdk.ResourceLink{URI: uri, Name: name, Title: title, MIMEType: mime}
 	if size > 0 {
 		l.Size = &size
 	}
 	return []sdk.Content{l}
 }
 
-// plainName reports whether a name can only mean a file below its store, written
-// in one way.
+// plainName reports whether a name can only mean a file in its store, written in
+// one way.
 func plainName(name string) bool {
-	if name == "" || len(name) > 255 || name != path.Clean(name) || path.IsAbs(name) {
+	if name == "" || len(name) > 255 || name[0] == '.' {
 		return false
 	}
-	for _, part := range strings.Split(name, "/") {
-		if part == "" || part[0] == '.' {
-			return false
-		}
-	}
 	return !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
 	})
 }
 

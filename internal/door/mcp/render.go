@@ -92,7 +92,9 @@ func (s *Server) content(tool string, r *task.ToolResult) (out []sdk.Content, fa
 			return out, false
 		}
 		raw(streams(v.Stdout, v.Stderr) + ended(r, v.State, v.Exit, v.Signal))
-		if v.Truncated {
+		if v.Output != "" {
+			text("[the middle of the output is left out; all of it is in %s]", visible(v.Output))
+		} else if v.Truncated {
 			text("[the middle of the output is left out]")
 		}
 		out = append(out, s.link(v.Output, "text/plain", "the whole output of the command", 0)...)
