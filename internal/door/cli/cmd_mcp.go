@@ -211,25 +211,23 @@ func (a *app) mcpServe(cmd *cobra.Command, repo, listen string, with func(contex
 	return err
 }
 
-// mcpEnded tells what became of the task.
+// mcpEnded tells what became of the task. A client keeps what a server writes to
+// standard error, so it is written there without a terminal too.
 func (a *app) mcpEnded(id task.ID, rep *task.CloseReport) {
 	if rep == nil {
 		return
 	}
 	for _, n := range rep.Notes {
-		a.ui.note("%s", clean(n))
+		a.ui.aside(n)
 	}
 	for _, r := range rep.Rescued {
 		if r.Kind != "ignored" {
-			a.ui.note("rescued %s: %s", r.Kind, clean(r.Name))
+			a.ui.aside(fmt.Sprintf("rescued %s: %s", r.Kind, r.Name))
 		}
 	}
-	switch {
-	case rep.State == task.Kept:
-		a.ui.note("task %s keeps its files: `caisson diff %s` shows its result, `caisson apply %s` or `caisson branch %s` brings it in", id, id, id, id)
-	case rep.State == task.Closed:
-		a.ui.note("task %s is closed", id)
-	default:
-		a.ui.note("%s", fmt.Sprintf("task %s is %s", id, rep.State))
+	if rep.State == task.Kept {
+		a.ui.aside(fmt.Sprintf("task %s keeps its files: `caisson diff %s` shows its result, `caisson apply %s` or `caisson branch %s` brings it in", id, id, id, id))
+	} else {
+		a.ui.aside(fmt.Sprintf("task %s is %s", id, rep.State))
 	}
 }
