@@ -170,7 +170,7 @@ func (a *app) mcpServe(cmd *cobra.Command, repo, listen string, with func(contex
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
-	e, err := a.open(ctx, repo)
+	e, err := a.open(ctx, repo, false)
 	if err != nil {
 		return canceled(ctx, err)
 	}
