@@ -32,7 +32,7 @@ func hooks() inside.Hooks {
 			if err != nil {
 				return "", err
 			}
-			return r.Workdir, stage.SealWorker(r.Filter)
+			return r.Workdir, stage.SealWorker(r)
 		},
 		DropSpace: func(fd int) error {
 			p, fds, err := stage.Receive(fd)

@@ -16,3 +16,6 @@ var allowedArch = []int{
 	unix.SYS_VFORK, unix.SYS_GETPGRP, unix.SYS_PAUSE, unix.SYS_ALARM, unix.SYS_TIME, unix.SYS_ARCH_PRCTL, unix.SYS_SET_THREAD_AREA,
 	unix.SYS_GET_THREAD_AREA, unix.SYS_MAP_SHADOW_STACK,
 }
+
+// workerAllowedArch are the older forms among W's own.
+var workerAllowedArch = []int{unix.SYS_NEWFSTATAT, unix.SYS_EPOLL_WAIT, unix.SYS_ARCH_PRCTL, unix.SYS_TIME}

@@ -9,3 +9,6 @@ const (
 
 // allowedArch are calls under names that only this architecture has.
 var allowedArch = []int{unix.SYS_NEWFSTATAT, unix.SYS_RENAMEAT}
+
+// workerAllowedArch are what only this architecture has among W's own.
+var workerAllowedArch = []int{unix.SYS_NEWFSTATAT}

@@ -99,18 +99,7 @@ const nsFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | un
 
 // toolFilter is what every tool runs under. Grants relax exactly their part.
 func toolFilter(ptrace, userns bool) []byte {
-	return assemble(ptrace, userns, false)
-}
-
-// workerFilter is the worker's own: it starts no program after it is sealed.
-func workerFilter() []byte { return assemble(false, false, true) }
-
-func assemble(ptrace, userns, worker bool) []byte {
-	var p program
-	p = append(p, load(offArch), jump(unix.BPF_JEQ, auditArch, 1, 0), ret(errnoRet(unix.ENOSYS)), load(offNR))
-	if x32Bit != 0 {
-		p = append(p, jump(unix.BPF_JSET, x32Bit, 0, 1), ret(errnoRet(unix.ENOSYS)))
-	}
+	p := begin()
 	allow := append([]int(nil), allowed...)
 	allow = append(allow, allowedArch...)
 
@@ -124,11 +113,6 @@ func assemble(ptrace, userns, worker bool) []byte {
 	}
 	if ptrace {
 		allow = append(allow, unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV)
-	}
-	if worker {
-		for _, nr := range []int{unix.SYS_EXECVE, unix.SYS_EXECVEAT} {
-			p.when(nr, ret(errnoRet(unix.EPERM)))
-		}
 	}
 	p.socketRules()
 
@@ -146,8 +130,36 @@ func assemble(ptrace, userns, worker bool) []byte {
 
 	p.verdict(allow, retAllow)
 	p.verdict(missing, errnoRet(unix.ENOSYS))
-	p = append(p, jump(unix.BPF_JGT, lastKnown, 0, 1), ret(errnoRet(unix.ENOSYS)), ret(errnoRet(unix.EPERM)))
-	return p.bytes()
+	return p.end()
+}
+
+// begin refuses other architectures' tables and leaves the number of the call.
+func begin() program {
+	p := program{load(offArch), jump(unix.BPF_JEQ, auditArch, 1, 0), ret(errnoRet(unix.ENOSYS)), load(offNR)}
+	if x32Bit != 0 {
+		p = append(p, jump(unix.BPF_JSET, x32Bit, 0, 1), ret(errnoRet(unix.ENOSYS)))
+	}
+	return p
+}
+
+// end refuses the rest.
+func (p program) end() []byte {
+	return append(p, jump(unix.BPF_JGT, lastKnown, 0, 1), ret(errnoRet(unix.ENOSYS)), ret(errnoRet(unix.EPERM))).bytes()
+}
+
+// workerFilter is the worker's own, once it is sealed: it passes frames on, does
+// the tools that work on files, and makes threads. No program, no process, no
+// socket, no code that is not its own.
+func workerFilter() []byte {
+	p := begin()
+	eperm := ret(errnoRet(unix.EPERM))
+	p.when(unix.SYS_CLONE, loadArg(0), jump(unix.BPF_JSET, nsFlags, 0, 1), eperm, jump(unix.BPF_JSET, unix.CLONE_THREAD, 0, 1), ret(retAllow), eperm)
+	for _, nr := range []int{unix.SYS_MMAP, unix.SYS_MPROTECT} {
+		p.when(nr, loadArg(2), jump(unix.BPF_JSET, unix.PROT_EXEC, 0, 1), eperm, ret(retAllow))
+	}
+	p.verdict(append(append([]int(nil), workerAllowed...), workerAllowedArch...), retAllow)
+	p.verdict(append([]int(nil), absent...), errnoRet(unix.ENOSYS))
+	return p.end()
 }
 
 // socketRules leave UNIX, TCP and UDP over IPv4 and IPv6, and the route family

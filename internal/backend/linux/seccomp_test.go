@@ -182,3 +182,48 @@ func TestGrantsRelaxExactlyTheirPart(t *testing.T) {
 		}
 	}
 }
+
+// The worker's own filter leaves neither processes nor programs nor sockets nor
+// new code, and none of what file tools do not do.
+func TestWorkerFilterRefuses(t *testing.T) {
+	const bad = ^uintptr(0)
+	anon := uintptr(unix.MAP_PRIVATE | unix.MAP_ANONYMOUS)
+	list := []call{
+		{"execve", unix.SYS_EXECVE, [6]uintptr{bad}},
+		{"execveat", unix.SYS_EXECVEAT, [6]uintptr{bad, bad}},
+		{"a child", unix.SYS_CLONE, [6]uintptr{uintptr(unix.SIGCHLD)}},
+		{"a child that shares memory", unix.SYS_CLONE, [6]uintptr{unix.CLONE_VM | unix.CLONE_VFORK | uintptr(unix.SIGCHLD)}},
+		{"unix socket", unix.SYS_SOCKET, [6]uintptr{unix.AF_UNIX, unix.SOCK_STREAM, 0}},
+		{"internet socket", unix.SYS_SOCKET, [6]uintptr{unix.AF_INET, unix.SOCK_STREAM, 0}},
+		{"socketpair", unix.SYS_SOCKETPAIR, [6]uintptr{unix.AF_UNIX, unix.SOCK_STREAM, 0, bad}},
+		{"connect", unix.SYS_CONNECT, [6]uintptr{0, bad, 16}},
+		{"kill", unix.SYS_KILL, [6]uintptr{1, 0}},
+		{"pidfd_open", unix.SYS_PIDFD_OPEN, [6]uintptr{1, 0}},
+		{"ptrace", unix.SYS_PTRACE, [6]uintptr{unix.PTRACE_TRACEME}},
+		{"code", unix.SYS_MMAP, [6]uintptr{0, 4096, unix.PROT_READ | unix.PROT_EXEC, anon, bad, 0}},
+		{"code, upper bits", unix.SYS_MMAP, [6]uintptr{0, 4096, high | unix.PROT_READ | unix.PROT_EXEC, anon, bad, 0}},
+		{"code later", unix.SYS_MPROTECT, [6]uintptr{0, 4096, unix.PROT_READ | unix.PROT_EXEC}},
+		{"mknodat", unix.SYS_MKNODAT, [6]uintptr{bad, bad, 0, 0}},
+		{"symlinkat", unix.SYS_SYMLINKAT, [6]uintptr{bad, bad, bad}},
+		{"linkat", unix.SYS_LINKAT, [6]uintptr{bad, bad, bad, bad, 0}},
+		{"chdir", unix.SYS_CHDIR, [6]uintptr{bad}},
+		{"fchownat", unix.SYS_FCHOWNAT, [6]uintptr{bad, bad, 0, 0, 0}},
+		{"ioctl", unix.SYS_IOCTL, [6]uintptr{0, unix.TCGETS, bad}},
+		{"setuid", unix.SYS_SETUID, [6]uintptr{uintptr(os.Getuid())}},
+		{"prlimit64", unix.SYS_PRLIMIT64, [6]uintptr{0, unix.RLIMIT_NOFILE, 0, 0}},
+		{"shmget", unix.SYS_SHMGET, [6]uintptr{0, 4096, 0o600}},
+	}
+	under, without := tryCalls(t, workerFilter(), list), tryCalls(t, nil, list)
+	same := 0
+	for _, c := range list {
+		if under[c.Name] != unix.EPERM {
+			t.Errorf("%s: %v, not EPERM", c.Name, under[c.Name])
+		}
+		if without[c.Name] == unix.EPERM {
+			same++
+		}
+	}
+	if same > 3 && !seccompActive() {
+		t.Errorf("%d of %d calls answer the same without the filter: the test proves little", same, len(list))
+	}
+}

@@ -243,7 +243,7 @@ func (s *spot) exchange(temp string) (fail *contract.Failure, theirs bool) {
 			if unix.Fstatat(s.dir, s.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
 				return changed, false
 			}
-			err = unix.Renameat(s.dir, temp, s.dir, s.name)
+			err = unix.Renameat2(s.dir, temp, s.dir, s.name, 0)
 		}
 		if err == unix.EEXIST {
 			return changed, false
@@ -262,7 +262,7 @@ func (s *spot) exchange(temp string) (fail *contract.Failure, theirs bool) {
 		case err == unix.ENOENT:
 			return changed, false
 		case err == unix.EINVAL:
-			err = unix.Renameat(s.dir, temp, s.dir, s.name)
+			err = unix.Renameat2(s.dir, temp, s.dir, s.name, 0)
 		}
 	}
 	if err != nil {

@@ -61,6 +61,8 @@ func (e *encoder) rest(r Rest) {
 		e.num(l.Soft)
 		e.num(l.Hard)
 	})
+	e.texts(r.Landlock)
+	e.flag(r.NoLandlock)
 }
 
 func (p *Plan) encode() []byte {
@@ -138,7 +140,7 @@ func (d *decoder) steps() []Step {
 func (d *decoder) rest() Rest {
 	return Rest{Filter: []byte(d.text()), Userns: d.flag(), Workdir: d.text(), Env: d.texts(), Rlimits: some(d, func() Rlimit {
 		return Rlimit{Resource: int(d.num()), Soft: d.num(), Hard: d.num()}
-	})}
+	}), Landlock: d.texts(), NoLandlock: d.flag()}
 }
 
 func (d *decoder) end() error {

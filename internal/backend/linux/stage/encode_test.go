@@ -18,7 +18,7 @@ func TestEncoding(t *testing.T) {
 	if err := got.decode(p.encode()); err != nil || !reflect.DeepEqual(got, p) {
 		t.Errorf("%v\n%+v\n%+v", err, got, p)
 	}
-	r := Rest{Filter: []byte{1}, Userns: true, Workdir: "/w", Env: []string{"C=d", "E"}, Rlimits: p.Rlimits}
+	r := Rest{Filter: []byte{1}, Userns: true, Workdir: "/w", Env: []string{"C=d", "E"}, Rlimits: p.Rlimits, Landlock: []string{"/w"}, NoLandlock: true}
 	var rest Rest
 	if err := rest.decode(r.encode()); err != nil || !reflect.DeepEqual(rest, r) {
 		t.Errorf("%v\n%+v\n%+v", err, rest, r)

@@ -17,7 +17,7 @@ func SendPlan(fd int, p *Plan, fds []int) error {
 	if err := send(fd, p.encode(), fds); err != nil {
 		return err
 	}
-	r := Rest{Filter: p.WorkerFilter, Workdir: p.Workdir}
+	r := Rest{Filter: p.WorkerFilter, Workdir: p.Workdir, Landlock: p.Landlock, NoLandlock: p.NoLandlock}
 	return send(fd, r.encode(), nil)
 }
 

@@ -32,6 +32,10 @@ type Rest struct {
 	Workdir string
 	Env     []string
 	Rlimits []Rlimit
+
+	// Of W: what it may change for file tools, or that the kernel has no Landlock.
+	Landlock   []string
+	NoLandlock bool
 }
 
 // Step is one mount operation. Source inodes are checked when Dev or Ino is set.

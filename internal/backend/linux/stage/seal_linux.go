@@ -94,16 +94,32 @@ func DropWorker() error {
 }
 
 // SealWorker makes W harmless to tools and tools harmless to it. It must run
-// after W's exec; afterwards W cannot start a program.
-func SealWorker(prog []byte) error {
+// after W's exec; afterwards W cannot start a program, and reaches of the file
+// system what its file tools may and no more.
+func SealWorker(r *Rest) error {
 	const step = "worker"
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fail(step, "set the parent death signal", err)
 	}
-	if err := filter(step, prog); err != nil {
+	if err := filter(step, r.Filter); err != nil {
 		return err
 	}
-	return verify(step, false)
+	if err := verify(step, false); err != nil {
+		return err
+	}
+	if r.NoLandlock {
+		return nil
+	}
+	if err := landlockWorker(r.Landlock); err != nil {
+		return fail(step, "apply Landlock", err)
+	}
+	for _, p := range []string{"/proc/self/status", "/dev/null"} {
+		if fd, err := unix.Open(p, unix.O_RDONLY|unix.O_CLOEXEC, 0); !errors.Is(err, unix.EACCES) {
+			unix.Close(fd)
+			return &Error{Step: step, Op: "verify Landlock", Detail: p + " can be opened"}
+		}
+	}
+	return nil
 }
 
 // newKeyring leaves the session keyring that was inherited from the host:
