@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"path"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -222,8 +223,15 @@ func (s *spot) fill(fd int, mode uint32, write source) *contract.Failure {
 	return write(fd)
 }
 
+// swapping lets one call at a time look once more and rename, so that of two
+// calls that saw the same file just one is done. Against other programs the
+// exchange of names below does the same, as long as only one interferes.
+var swapping sync.Mutex
+
 // swap gives the new file its name and takes the other one away.
 func (s *spot) swap(temp string) *contract.Failure {
+	swapping.Lock()
+	defer swapping.Unlock()
 	fail, theirs := s.exchange(temp)
 	if !theirs {
 		_ = unix.Unlinkat(s.dir, temp, 0)

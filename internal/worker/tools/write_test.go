@@ -231,9 +231,9 @@ func TestWriteAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	won := 0
-	for i := range 16 {
+	for i := range 8 {
 		wg.Go(func() {
-			for n := 0; n < 12; {
+			for n := 0; n < 8; {
 				var r contract.ReadFileResult
 				p.must(contract.ReadFile, contract.ReadFileArgs{Path: "counter"}, &r)
 				var v int
@@ -266,7 +266,7 @@ func TestWriteAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := p.get("counter"); got != fmt.Sprint(won) || won != 16*12 {
+	if got := p.get("counter"); got != fmt.Sprint(won) || won != 8*8 {
 		t.Errorf("%d writes were said to be done, the counter is %s", won, got)
 	}
 	p.clean()
