@@ -130,7 +130,6 @@ func (b *bench) sections() []section {
 		{"result", "diff and close on the large repository", b.result},
 		{"memory", "idle open tasks", b.memory},
 		{"many", "tasks at once", b.many},
-		{"search", "grep over the large repository", b.search},
 		{"stream", "a gigabyte through a call's streams", b.stream},
 		{"disk", "bytes on disk per task", b.disk},
 	}

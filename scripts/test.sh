@@ -81,7 +81,7 @@ tools() {
 		missing+=("C headers (C compile inside a boundary)")
 		pkgs+=(libc6-dev)
 	fi
-	if ! ls /usr/lib/openssh/sftp-server /usr/libexec/openssh/sftp-server /usr/lib/ssh/sftp-server 2>/dev/null | grep -q .; then
+	if [ ! -e /usr/lib/openssh/sftp-server ]; then
 		missing+=("sftp-server (repositories on a network file system)")
 		pkgs+=(openssh-sftp-server)
 	fi

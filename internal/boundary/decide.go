@@ -58,6 +58,14 @@ func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv
 	if d.repo, err = source.Inspect(ctx, source.Options{Dir: req.Repo, Base: req.Base, At: req.At, Strategy: d.req.Strategy, Dirty: req.Dirty, History: req.History, Env: m.cfg.Environ}); err != nil {
 		return nil, err
 	}
+	// A program that the task, or whoever wrote the repository, can change would
+	// allow whatever they like.
+	for _, dir := range []string{d.repo.Ref.Repo, m.cfg.StateDir} {
+		if h := d.req.Asking.Hook; h != "" && strings.HasPrefix(h, dir+"/") {
+			return nil, task.Errorf(task.CodeUnsafePath, "plan", "the program that answers questions lies in %s: it must be out of the task's reach", dir).
+				WithHint("put it elsewhere, for example in ~/bin")
+		}
+	}
 	return d, m.weigh(ctx, d, id, argv)
 }
 
@@ -116,6 +124,9 @@ func (m *Manager) accepts(r *task.Request) error {
 	}
 	if r.History == "" {
 		r.History = task.HistoryFull
+	}
+	if err := checkAsking(&r.Asking); err != nil {
+		return err
 	}
 	if r.Keep == "" {
 		r.Keep = task.KeepAuto

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caisson-dev/caisson/internal/approval"
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
@@ -50,22 +51,17 @@ type Config struct {
 	Platform string // "linux/amd64 6.18"
 	// Remote reaches the supervisor of a task that lives in another process.
 	Remote func(id task.ID) Remote
-	// Near returns who may answer for ref, by a hint that costs no inventory; nil
-	// when there is none. Its Exec returns door.ErrElsewhere, with nothing begun
-	// and the files left open, when it is not the one that is meant. Set in a process
-	// that did not look for what is due at its start; nil in others.
-	Near func(ref string) Remote
-	// Serve listens on a live task's control socket until stop is called, and
-	// leaves the hint for Near that belongs to the name.
-	Serve func(id task.ID, name string) (stop func(), err error)
-	// Unname takes that hint away, if it is this task's. May be nil.
-	Unname func(id task.ID, name string)
+	// Serve listens on a live task's control socket until stop is called.
+	Serve func(id task.ID) (stop func(), err error)
 	// Spawn starts a supervisor process that does what it is told and stays.
 	Spawn func(ctx context.Context, o Order, progress func(string)) (task.ID, error)
 	// Remove starts a process that calls RemoveRest with the lock that it is
 	// handed and the same order, and returns once that process owns the task; on
 	// an error there is none. May be nil.
 	Remove func(ctx context.Context, id task.ID, lock *os.File, o RemoveOrder) error
+	// Hook has the program at path, a person's own, answer a question; false: it
+	// gave no answer. It ends with ctx. May be nil.
+	Hook func(ctx context.Context, path string, q task.Question) (task.Answer, bool, error)
 	// Log receives what no caller can be told, one line at a time; may be nil.
 	Log func(text string)
 }
@@ -81,6 +77,8 @@ type Remote interface {
 	Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (task.Outcome, error)
 	Close(ctx context.Context, o door.CloseOptions) (*task.CloseReport, error)
 	Tool(ctx context.Context, c task.ToolCall, o door.ToolOptions) (*task.ToolResult, error)
+	Questions(ctx context.Context) ([]task.Question, error)
+	Answer(ctx context.Context, a task.Answer) (*task.Question, error)
 	Keep(ctx context.Context, o door.KeepOptions) (*task.View, error)
 	Apply(ctx context.Context, o door.ApplyOptions) (*task.ApplyReport, error)
 	Branch(ctx context.Context, o door.BranchOptions) (*task.BranchReport, error)
@@ -106,7 +104,6 @@ func New(cfg Config) *Manager {
 // live is one task whose boundary this process holds.
 type live struct {
 	id    task.ID
-	name  string // may be empty
 	token string
 	dir   string
 	// checkout is the top of the user's checkout on the host.
@@ -122,6 +119,8 @@ type live struct {
 	resumed *task.Retention // of a task that was kept before: what fails leaves it so
 
 	tools toolState
+	queue approval.Queue
+	hooks sync.WaitGroup // programs that answer questions
 	// What a person said about tool calls, and the digest of the plan that they
 	// are made under.
 	asking     task.Asking
@@ -141,7 +140,6 @@ type live struct {
 	inst    backend.Instance // nil until it stands; written once
 	wk      *worker.Client   // as inst
 	closing bool
-	ready   bool      // it is ready on record
 	limit   string    // the last limit that was hit
 	limitAt time.Time // when
 	ooms    int64     // kills for want of memory that are accounted for

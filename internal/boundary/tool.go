@@ -93,12 +93,13 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 	if _, err := l.log.Append(ctx, evidence.ToolIntent, k.actor(), k.intent(res)); err != nil {
 		return res, err
 	}
-	stop := k.beats()
+	stop := k.beats("has been running")
 	k.begun = time.Now()
 	res.Observed.Begun = k.begun.UTC()
 	sum, err := m.carryOut(ctx, l, k, res)
 	res.Observed.Duration = time.Since(k.begun)
 	stop()
+	l.sawAfter(k, res)
 	return res, errors.Join(err, m.toolOutcome(ctx, l, k, res, sum, err))
 }
 
@@ -194,16 +195,6 @@ func (l *live) policyCall(k *toolCall, unsure bool) policy.Call {
 		c.Subjects = append(c.Subjects, a.Text)
 	}
 	return c
-}
-
-// permit returns nil when the call may be made.
-func (m *Manager) permit(ctx context.Context, l *live, k *toolCall, res *task.ToolResult) error {
-	res.Verdict, res.Rule = policy.VerdictFor(l.asking.Rules, l.policyCall(k, false))
-	if res.Verdict == task.VerdictAllow {
-		return nil
-	}
-	return m.refuse(ctx, l, k, res, task.Errorf(task.CodeDenied, "tool", "%s is denied by a rule: %s", k.tool, res.Rule).
-		WithHint("only a person can change the rules of a task"))
 }
 
 // refuse puts on record that nothing was done, and returns why.
@@ -311,7 +302,7 @@ func claimedBody(c *task.Claimed) map[string]any {
 }
 
 // beats tells the caller at regular times that the call is not forgotten.
-func (k *toolCall) beats() (stop func()) {
+func (k *toolCall) beats(what string) (stop func()) {
 	if k.o.Progress == nil {
 		return func() {}
 	}
@@ -326,7 +317,7 @@ func (k *toolCall) beats() (stop func()) {
 			case <-quit:
 				return
 			case <-t.C:
-				k.o.Progress(k.tool + " has been running for " + time.Since(begun).Round(time.Second).String())
+				k.o.Progress(k.tool + " " + what + " (" + time.Since(begun).Round(time.Second).String() + ")")
 			}
 		}
 	}()

@@ -20,6 +20,10 @@ func linuxParts(cfg *boundary.Config) {
 
 func newSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
+// endSession ends a child that leads a session, with all that stayed in it. It
+// was not waited for yet, so its number is its own.
+func endSession(p *os.Process) error { return unix.Kill(-p.Pid, unix.SIGKILL) }
+
 // sealDescriptors marks every descriptor above stderr as close-on-exec.
 func sealDescriptors() error {
 	return unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)

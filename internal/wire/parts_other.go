@@ -27,6 +27,8 @@ func linuxParts(cfg *boundary.Config) {
 
 func newSession() *syscall.SysProcAttr { return nil }
 
+func endSession(p *os.Process) error { return p.Kill() }
+
 func sealDescriptors() error { return nil }
 
 func dup(*os.File, int) {}

@@ -83,6 +83,7 @@ const mcpExample = `  Claude Code
 func (a *app) mcpCommand() *cobra.Command {
 	var f requestFlags
 	var ref, listen string
+	var atTTY bool
 	cmd := &cobra.Command{
 		Use:               "mcp [flags]",
 		Short:             "serve a task's tools to an agent client, on stdin and stdout",
@@ -101,7 +102,7 @@ func (a *app) mcpCommand() *cobra.Command {
 				if name := changedRequestFlag(cmd); name != "" {
 					return usagef(cmd, "--task %s serves a task that is open: --%s has no meaning there", clipped(ref), name).WithHint("give it to `caisson open`")
 				}
-				return a.mcpServe(cmd, "", path, func(ctx context.Context, e door.Engine, serve func(context.Context, task.ID) error) (task.ID, *task.CloseReport, error) {
+				return a.mcpServe(cmd, "", path, atTTY, func(ctx context.Context, e door.Engine, serve func(context.Context, task.ID) error) (task.ID, *task.CloseReport, error) {
 					v, err := door.Do[*task.View](ctx, a.call(e), "show", &door.TaskIn{Task: ref})
 					if err != nil {
 						return "", nil, err
@@ -116,7 +117,7 @@ func (a *app) mcpCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.mcpServe(cmd, f.repo, path, func(ctx context.Context, e door.Engine, serve func(context.Context, task.ID) error) (id task.ID, rep *task.CloseReport, err error) {
+			return a.mcpServe(cmd, f.repo, path, atTTY, func(ctx context.Context, e door.Engine, serve func(context.Context, task.ID) error) (id task.ID, rep *task.CloseReport, err error) {
 				rep, err = e.Hold(ctx, q, a.ui.progress, func(ctx context.Context, held task.ID) error {
 					id = held
 					return serve(ctx, held)
@@ -127,6 +128,7 @@ func (a *app) mcpCommand() *cobra.Command {
 	}
 	f.add(a, cmd)
 	cmd.Flags().StringVar(&ref, "task", "", "serve the tools of this open task, which goes on afterwards `TASK`")
+	cmd.Flags().BoolVar(&atTTY, "approve-tty", false, "ask about calls that wait for a person on /dev/tty, where the client leaves your terminal to you")
 	cmd.Flags().StringVar(&listen, "listen", "", "serve streamable HTTP on a socket of yours instead of stdin and stdout `unix:PATH`")
 	_ = cmd.RegisterFlagCompletionFunc("task", a.completeTask)
 	return cmd
@@ -134,7 +136,7 @@ func (a *app) mcpCommand() *cobra.Command {
 
 // changedRequestFlag returns the first flag about a new task that was given.
 func changedRequestFlag(cmd *cobra.Command) string {
-	own := map[string]bool{"task": true, "listen": true}
+	own := map[string]bool{"task": true, "listen": true, "approve-tty": true}
 	found := ""
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Changed && found == "" && !own[f.Name] && cmd.InheritedFlags().Lookup(f.Name) == nil {
@@ -157,7 +159,7 @@ func socketPath(listen string) (string, error) {
 
 // mcpServe serves until the client goes, the task ends or a signal arrives, and
 // tells what became of the task.
-func (a *app) mcpServe(cmd *cobra.Command, repo, listen string, with func(context.Context, door.Engine, func(context.Context, task.ID) error) (task.ID, *task.CloseReport, error)) error {
+func (a *app) mcpServe(cmd *cobra.Command, repo, listen string, atTTY bool, with func(context.Context, door.Engine, func(context.Context, task.ID) error) (task.ID, *task.CloseReport, error)) error {
 	if a.cfg.MCP == nil {
 		return unsupported("`caisson mcp`")
 	}
@@ -170,7 +172,15 @@ func (a *app) mcpServe(cmd *cobra.Command, repo, listen string, with func(contex
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
-	e, err := a.open(ctx, repo, false)
+	var tty *os.File
+	if atTTY {
+		var err error
+		if tty, err = os.OpenFile("/dev/tty", os.O_RDWR, 0); err != nil {
+			return usagef(cmd, "--approve-tty: there is no terminal to ask at").WithHint("`caisson approve --watch` asks at another one")
+		}
+		defer tty.Close()
+	}
+	e, err := a.open(ctx, repo)
 	if err != nil {
 		return canceled(ctx, err)
 	}
@@ -183,6 +193,12 @@ func (a *app) mcpServe(cmd *cobra.Command, repo, listen string, with func(contex
 		ready := func() { a.ui.note("serving the tools of task %s on %s", id, where) }
 		if listen == "" {
 			ready()
+		}
+		if tty != nil {
+			// It ends with ctx; a read that waits for the person ends with the program.
+			actx, done := context.WithCancel(ctx)
+			defer done()
+			go func() { _ = a.answerAt(actx, e, string(id), tty, tty) }()
 		}
 		err := a.cfg.MCP(ctx, MCPOptions{Engine: e, Task: id, Stdin: a.cfg.Stdin, Stdout: a.cfg.Stdout, Listen: listen, Ready: ready, Note: a.ui.aside})
 		// A signal is how a person or a client ends a server: no failure.

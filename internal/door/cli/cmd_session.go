@@ -164,11 +164,10 @@ func (a *app) inSession(cmd *cobra.Command, early bool, repo string, run func(*s
 		return err
 	}
 	defer s.close()
-	e, err := a.open(s.ctx, repo, !early)
+	e, err := a.open(s.ctx, repo)
 	if err != nil {
 		return sessionCanceled(s, err)
 	}
-	s.caughtAll()
 	c := a.call(e)
 	c.IO = &s.io
 	var ended *task.CloseReport

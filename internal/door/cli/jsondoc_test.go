@@ -32,6 +32,8 @@ var documents = []struct {
 	{"plan", "The decision. The exit status is 3 when `missing` is not empty.", task.PlanReport{}},
 	{"run, exec, shell", "One line, the last of standard error: the other streams are the command's. `schema` names the command.", sessionResult{}},
 	{"tool", "One tool call. `claimed.result` is of the tool's own schema. A tool that did nothing says why in `claimed.failure`, and the exit status is 1.", task.ToolResult{}},
+	{"approve, deny without an ID", "What waits for a person.", door.QuestionsOut{}},
+	{"approve, deny", "The question that was answered.", task.Question{}},
 	{"tools", "The tool contract.", door.ToolsOut{}},
 	{"mcp", "One line, the last of standard error, when the server ends.", mcpResult{}},
 	{"log", "One line per event, as recorded. The first event has `seq` 1.", door.Event{}},

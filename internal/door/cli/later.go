@@ -10,7 +10,7 @@ import (
 // believes that they did something.
 var (
 	laterCommands = []string{
-		"accept", "policy", "approve", "deny", "check", "ports",
+		"accept", "policy", "check", "ports",
 		"trust", "verify", "evidence", "audit", "integrate", "init", "ui", "uhp", "acp",
 	}
 	laterFlags = []string{"allow", "publish", "image"}

@@ -39,6 +39,14 @@ func (a *app) renderTask(w io.Writer, v *task.View) error {
 	if v.Unattended {
 		said = append(said, "unattended")
 	}
+	if v.Asking != nil {
+		for _, r := range v.Asking.Rules {
+			said = append(said, clean(r.String()))
+		}
+		if v.Asking.Frozen {
+			said = append(said, "--frozen")
+		}
+	}
 	t.field("declared", strings.Join(said, ", "))
 	t.limits(v.Limits)
 	if r := v.Retention; r != nil {

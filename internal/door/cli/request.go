@@ -20,6 +20,7 @@ type requestFlags struct {
 	need, ro, env, grant, allow, publish                        []string
 	image, dirty                                                string
 	trust, unattended, discard                                  bool
+	asking                                                      askingFlags
 }
 
 var (
@@ -63,6 +64,8 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.BoolVar(&r.discard, "discard", false, "do not rescue the task's work when it ends")
 	f.BoolVar(&r.trust, "trust", false, "say that you know and trust this repository's code")
 	f.BoolVar(&r.unattended, "unattended", false, "nobody is there to answer questions")
+
+	r.asking.add(f)
 
 	// Names of later versions: present so that they are refused, not ignored.
 	f.StringArrayVar(&r.allow, "allow", nil, "")
@@ -179,10 +182,14 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 		}
 		q.Env = append(q.Env, kv)
 	}
-	if err := r.limits(&q.Limits); err != nil {
+	err := r.limits(&q.Limits)
+	if err != nil {
 		return q, err
 	}
 	if err := parseNeeds(q.Need, r.need); err != nil {
+		return q, err
+	}
+	if q.Asking, err = r.asking.read(env); err != nil {
 		return q, err
 	}
 	q.Backend = r.backend

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -10,7 +11,10 @@ import (
 
 // toolDoor is the door of a tool call that came over the socket. It is another
 // one than that of answers: who asks is not who answers.
-const toolDoor = "tool"
+const (
+	toolDoor   = "tool"
+	answerDoor = "control"
+)
 
 // tools carries out what is about tool calls.
 func (s *Server) tools(ctx context.Context, c *conn, m message, progress func(string)) (any, error) {
@@ -26,6 +30,17 @@ func (s *Server) tools(ctx context.Context, c *conn, m message, progress func(st
 			Output: func(stream string, p []byte) { _ = c.send(message{Output: &output{stream, p}}) },
 			Asked:  func(q task.Question) { _ = c.send(message{Asked: &q}) },
 		})
+	case "questions":
+		return s.Engine.Questions(ctx, id)
+	case "answer":
+		var a task.Answer
+		if json.Unmarshal(m.In, &a) != nil {
+			return nil, task.Errorf(task.CodeUsage, "control", "malformed %s request", m.Op)
+		}
+		if !strings.HasPrefix(a.ID, id+".") {
+			return nil, task.Errorf(task.CodeNotFound, "control", "no question %q waits in task %s", a.ID, id)
+		}
+		return s.Engine.Answer(ctx, door.Actor{Door: answerDoor, Role: door.RolePerson}, a)
 	}
 	return nil, task.Errorf(task.CodeUnsupported, "control", "no operation %q here", m.Op)
 }
@@ -35,4 +50,18 @@ func (c *Client) Tool(ctx context.Context, call task.ToolCall, o door.ToolOption
 	var r *task.ToolResult
 	err := c.operate(ctx, asking{op: "tool", in: call, progress: o.Progress, output: o.Output, asked: o.Asked}, &r)
 	return r, err
+}
+
+// Questions lists what waits for a person in the task. See door.Engine.
+func (c *Client) Questions(ctx context.Context) ([]task.Question, error) {
+	var qs []task.Question
+	err := c.operate(ctx, asking{op: "questions"}, &qs)
+	return qs, err
+}
+
+// Answer answers a question of the task. See door.Engine.
+func (c *Client) Answer(ctx context.Context, a task.Answer) (*task.Question, error) {
+	var q *task.Question
+	err := c.operate(ctx, asking{op: "answer", in: a}, &q)
+	return q, err
 }

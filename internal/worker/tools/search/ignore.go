@@ -21,11 +21,7 @@ type ignoreRule struct {
 }
 
 // maxIgnore bounds one file of rules; what is beyond is not read.
-const maxIgnore = 256 << 10
-
-// maxRule bounds one rule; a longer one counts as matching nothing, as no path is
-// that long.
-const maxRule = 4096
+const maxIgnore = 1 << 20
 
 // parseIgnore reads rules as git does: a line is one rule, '#' and empty lines are
 // none, '!' takes back, trailing spaces do not count unless escaped.
@@ -69,7 +65,7 @@ func trimSpaces(s string) string {
 func special(c byte) bool { return c == '*' || c == '?' || c == '[' || c == '\\' }
 
 func parseRule(p string) (r ignoreRule, ok bool) {
-	if p, r.negated = strings.CutPrefix(p, "!"); p == "" || len(p) > maxRule {
+	if p, r.negated = strings.CutPrefix(p, "!"); p == "" {
 		return r, false
 	}
 	if p, r.dirOnly = strings.CutSuffix(p, "/"); p == "" {

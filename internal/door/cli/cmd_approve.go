@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+func (a *app) approveCommand() *cobra.Command {
+	var ans task.Answer
+	var watch bool
+	ans.Allow = true
+	cmd := &cobra.Command{
+		Use:     "approve [ID]",
+		Short:   "allow a tool call that waits for a person",
+		GroupID: groupTask,
+		Long: `Shows the question ID and allows the call that it is about: this one call, with these
+arguments, on the files that it names as they are now. --scope exact also allows the very
+same call again while its files are as they were, --scope tool this tool with any arguments
+until the task ends. Without ID it lists what waits; at a terminal it asks you about each.`,
+		Example:           "  caisson approve\n  caisson approve t5k2m9.x7f3ab\n  caisson approve --watch",
+		Args:              atMost(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if watch {
+				if len(args) > 0 {
+					return usagef(cmd, "--watch takes no ID")
+				}
+				return a.watchQuestions(cmd)
+			}
+			return a.answerOne(cmd, args, ans)
+		},
+	}
+	cmd.Flags().StringVar(&ans.Scope, "scope", "", "also later calls: tool or exact `SCOPE`")
+	cmd.Flags().BoolVar(&watch, "watch", false, "wait for questions and ask about each at this terminal, until interrupted")
+	return cmd
+}
+
+func (a *app) denyCommand() *cobra.Command {
+	var ans task.Answer
+	cmd := &cobra.Command{
+		Use:     "deny [ID]",
+		Short:   "deny a tool call that waits for a person",
+		GroupID: groupTask,
+		Long: `Denies the call that the question ID is about. Whoever asked, a model for example, is told
+the reason. Without ID it lists what waits.`,
+		Example:           "  caisson deny t5k2m9.x7f3ab --reason 'use the staging branch'",
+		Args:              atMost(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.answerOne(cmd, args, ans) },
+	}
+	cmd.Flags().StringVar(&ans.Reason, "reason", "", "what the caller is told `TEXT`")
+	return cmd
+}
+
+// answerOne answers the question that args name, or lists what waits.
+func (a *app) answerOne(cmd *cobra.Command, args []string, ans task.Answer) error {
+	l, err := do[*door.QuestionsOut](a, cmd, "", "questions", &door.QuestionsIn{}, nil)
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		return a.listQuestions(cmd, l)
+	}
+	var found []task.Question
+	for _, q := range l.Questions {
+		if q.ID == args[0] {
+			found = []task.Question{q}
+			break
+		}
+		if strings.HasPrefix(q.ID, args[0]) && args[0] != "" {
+			found = append(found, q)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return task.Errorf(task.CodeNotFound, "cli", "no question %q waits: it was answered, its time is over, or its call is", args[0]).
+			WithHint("`caisson approve` lists what waits")
+	case len(found) > 1:
+		return task.Errorf(task.CodeConflict, "cli", "%q is the beginning of %d questions", args[0], len(found)).WithHint("write more of it; `caisson approve` lists them")
+	}
+	// The answer is for what is shown here, and for nothing else.
+	ans.ID, ans.Digest = found[0].ID, found[0].Digest
+	if !a.json && !a.quiet {
+		a.showQuestion(a.ui.err, &found[0])
+	}
+	q, err := do[*task.Question](a, cmd, "", "answer", &door.AnswerIn{Answer: ans}, nil)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		a.writeJSON(q)
+	}
+	return nil
+}
+
+func (a *app) listQuestions(cmd *cobra.Command, l *door.QuestionsOut) error {
+	if a.json {
+		a.writeJSON(l)
+		return nil
+	}
+	if len(l.Questions) == 0 {
+		a.ui.note("nothing waits for an answer")
+		return nil
+	}
+	for i := range l.Questions {
+		q := &l.Questions[i]
+		a.showQuestion(a.stdout(), q)
+		if cmd.Name() != "approve" || !a.mayAsk() {
+			continue
+		}
+		if err := a.askAbout(cmd.Context(), a.engine, q, a.cfg.Stdin, a.ui.err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// showQuestion renders a question. Its texts were made visible by the host that
+// asked; they are made so again, for a terminal must not depend on it.
+func (a *app) showQuestion(w io.Writer, q *task.Question) {
+	t := &text{w: w, u: a.ui}
+	t.printf("%s  %s wants to call %s in task %s\n", a.ui.paint(bold, clean(q.ID)), clean(q.Actor), a.ui.paint(bold, clean(q.Tool)), clean(string(q.Task)))
+	switch {
+	case q.Script != "":
+		for _, l := range strings.Split(q.Script, "\n") {
+			t.printf("  $ %s\n", cleanSource(l))
+		}
+	case len(q.Argv) > 0:
+		t.printf("  $ %s\n", quoteArgv(q.Argv))
+	}
+	if q.Dir != "" {
+		t.printf("  in %s\n", clean(q.Dir))
+	}
+	for _, f := range q.Files {
+		line := "  " + clean(f.Path) + ": " + clean(f.State)
+		if f.State == "file" {
+			line += ", " + bytesText(f.Size)
+			if len(f.SHA256) >= 12 {
+				line += ", sha256 " + clean(f.SHA256[:12])
+			}
+		}
+		t.printf("%s\n", line)
+	}
+	if q.Diff != "" {
+		for _, l := range strings.Split(strings.TrimSuffix(q.Diff, "\n"), "\n") {
+			color := ""
+			switch {
+			case strings.HasPrefix(l, "+"):
+				color = green
+			case strings.HasPrefix(l, "-"):
+				color = red
+			}
+			t.printf("    %s\n", a.ui.paint(color, cleanSource(l)))
+		}
+	}
+	if q.Tree != "" {
+		t.printf("  files of the task: tree %s\n", clean(q.Tree[:min(12, len(q.Tree))]))
+	}
+	t.printf("  because of %s; call %s, plan %s; until %s\n", clean(q.Rule), clean(q.Digest[:min(12, len(q.Digest))]), clean(q.Plan[:min(12, len(q.Plan))]), q.Expires.Local().Format(time.TimeOnly))
+}
+
+// askAbout puts one question to the person at a terminal. Nothing but a word
+// that says so is a yes.
+func (a *app) askAbout(ctx context.Context, e door.Engine, q *task.Question, in io.Reader, out io.Writer) error {
+	ctx = a.interruptible(ctx)
+	fmt.Fprintf(out, "caisson: allow it? yes, no, exact (also the same again), tool (all of %s) [y/N/e/t] ", clean(q.Tool))
+	line := make(chan string, 1)
+	go func() {
+		s, _ := bufio.NewReader(in).ReadString('\n')
+		line <- s
+	}()
+	ans := task.Answer{ID: q.ID, Digest: q.Digest}
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(out)
+		return canceled(ctx, context.Cause(ctx))
+	case s := <-line:
+		switch strings.ToLower(strings.TrimSpace(s)) {
+		case "y", "yes":
+			ans.Allow = true
+		case "e", "exact":
+			ans.Allow, ans.Scope = true, "exact"
+		case "t", "tool":
+			ans.Allow, ans.Scope = true, "tool"
+		}
+	}
+	c := a.call(e)
+	c.Actor = door.Actor{Door: "terminal", Role: door.RolePerson}
+	_, err := door.Do[*task.Question](ctx, c, "answer", &door.AnswerIn{Answer: ans})
+	if task.CodeOf(err) == task.CodeNotFound { // too late, which is no failure of the person's
+		a.ui.note("%s", clean(err.Error()))
+		return nil
+	}
+	return err
+}
+
+// watchInterval is how often a terminal looks for new questions.
+const watchInterval = 250 * time.Millisecond
+
+// watchQuestions asks a person about every question that comes up.
+func (a *app) watchQuestions(cmd *cobra.Command) error {
+	if !a.mayAsk() {
+		return task.Errorf(task.CodeUsage, "cli", "--watch needs a terminal to ask at").WithHint("elsewhere: `caisson approve --json` lists what waits")
+	}
+	ctx := a.interruptible(cmd.Context())
+	e, err := a.open(ctx, "")
+	if err != nil {
+		return canceled(ctx, err)
+	}
+	a.ui.note("waiting for questions")
+	return a.answerAt(ctx, e, "", a.cfg.Stdin, a.ui.err)
+}
+
+// answerAt asks at a terminal about the questions of one task, or of all, until
+// ctx ends. It is another door than that of the calls, also in one process.
+func (a *app) answerAt(ctx context.Context, e door.Engine, ref string, in io.Reader, out *os.File) error {
+	asked := map[string]bool{}
+	t := time.NewTicker(watchInterval)
+	defer t.Stop()
+	for {
+		l, err := door.Do[*door.QuestionsOut](ctx, a.call(e), "questions", &door.QuestionsIn{Task: ref})
+		if err != nil {
+			return canceled(ctx, err)
+		}
+		for i := range l.Questions {
+			q := &l.Questions[i]
+			if asked[q.ID] {
+				continue
+			}
+			asked[q.ID] = true
+			a.showQuestion(out, q)
+			if err := a.askAbout(ctx, e, q, in, out); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return canceled(ctx, context.Cause(ctx))
+		case <-t.C:
+		}
+	}
+}
