@@ -248,12 +248,15 @@ func (k *toolCall) intent(res *task.ToolResult) map[string]any {
 	case *contract.ShellKillArgs:
 		body["shell"] = a.Shell
 	}
+	addAsked(body, k.args)
 	return body
 }
 
 // toolOutcome puts on record how it ended, on both sides of the boundary apart.
 func (m *Manager) toolOutcome(ctx context.Context, l *live, k *toolCall, res *task.ToolResult, sum map[string]any, cause error) error {
-	body := map[string]any{"call": k.id, "tool": k.tool, "observed": observedBody(&res.Observed), "claimed": claimedBody(&res.Claimed)}
+	said := claimedBody(&res.Claimed)
+	addSaid(said, k.tool, &res.Claimed)
+	body := map[string]any{"call": k.id, "tool": k.tool, "observed": observedBody(&res.Observed), "claimed": said}
 	for key, v := range sum {
 		body[key] = v
 	}

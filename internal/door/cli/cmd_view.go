@@ -78,6 +78,7 @@ the task ends.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			emitTo := func(w io.Writer) error {
 				r := a.newLogText(w)
+				r.follow = follow
 				emit := r.emit
 				if a.json {
 					enc := json.NewEncoder(w)
@@ -91,7 +92,10 @@ the task ends.`,
 					}
 				}
 				_, err := do[*door.None](a, cmd, "", "log", &door.LogIn{Task: args[0], Follow: follow}, func(c *door.Call) { c.Emit = emit })
-				return err
+				if err != nil {
+					return err
+				}
+				return r.end()
 			}
 			if follow {
 				return emitTo(a.stdout())

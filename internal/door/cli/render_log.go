@@ -17,16 +17,23 @@ type logText struct {
 	t   text
 	a   *app
 	day string // of the last event
+	// follow: events come as they happen.
+	follow bool
+	top    string            // the task's source, as commands in it see it
+	calls  map[string]*begun // tool calls without their end, by id
+	shells map[string]string // background shells that run, by the call that began them
 }
 
-func (a *app) newLogText(w io.Writer) *logText { return &logText{t: text{w: w, u: a.ui}, a: a} }
+func (a *app) newLogText(w io.Writer) *logText {
+	return &logText{t: text{w: w, u: a.ui}, a: a, calls: map[string]*begun{}, shells: map[string]string{}}
+}
 
 // phrases says what an event type means, for types that render as their fields.
 var phrases = map[string]string{
 	"task.created": "task created", "plan.decided": "plan decided", "finding.raised": "finding", "grant.given": "granted",
-	"acceptance.recorded": "accepted", "approval.asked": "approval asked", "approval.answered": "approval answered", "approval.used": "approval used", "approval.void": "approval void",
-	"tool.refused": "tool refused", "shell.ended": "background shell ended", "artifact.kept": "artifact kept",
-	"source.prepared": "source prepared", "boundary.intent": "about to make the boundary", "boundary.created": "boundary made",
+	"acceptance.recorded": "accepted",
+	"artifact.kept":       "artifact kept",
+	"source.prepared":     "source prepared", "boundary.intent": "about to make the boundary", "boundary.created": "boundary made",
 	"boundary.blocked": "blocked: a layer is missing", "boundary.failed": "boundary failed", "boundary.ended": "boundary ended",
 	"probe.reported": "probed", "supervisor.started": "supervisor started", "supervisor.ended": "supervisor ended",
 	"supervisor.lost": "supervisor lost", "channel.poisoned": "channel poisoned", "call.canceled": "cancellation",
@@ -48,14 +55,28 @@ var bad = []string{
 	"resume.failed", "apply.recovered",
 }
 
-func (l *logText) emit(e door.Event) error {
-	at := e.Time.Local()
-	if day := at.Format(time.DateOnly); day != l.day {
+// at begins a line with its time.
+func (l *logText) at(t time.Time, line, color string) {
+	t = t.Local()
+	if day := t.Format(time.DateOnly); day != l.day {
 		l.day = day
 		l.t.printf("%s\n", l.a.ui.paint(dim, day))
 	}
-	line, color := l.line(e)
-	l.t.printf("%s  %s\n", l.a.ui.paint(dim, at.Format("15:04:05.000")), l.a.ui.paint(color, line))
+	l.t.printf("%s  %s\n", l.a.ui.paint(dim, t.Format("15:04:05.000")), l.a.ui.paint(color, line))
+}
+
+func (l *logText) emit(e door.Event) error {
+	if e.Type == "task.created" {
+		if m, ok := e.Body["source"].(map[string]any); ok {
+			l.top, _ = m["target"].(string)
+		}
+	}
+	if aboutCalls(e.Type) {
+		l.toolEvent(e)
+	} else {
+		line, color := l.line(e)
+		l.at(e.Time, line, color)
+	}
 	if (e.Type == "call.outcome" || e.Type == "tool.outcome") && l.a.ui.verbose {
 		l.tail("out", e.Body["stdout_tail"])
 		l.tail("err", e.Body["stderr_tail"])
@@ -100,13 +121,6 @@ func (l *logText) line(e door.Event) (string, string) {
 		return s, bold
 	case "call.outcome":
 		return l.outcome(e.Body)
-	case "tool.intent":
-		return l.toolIntent(e), bold
-	case "tool.outcome":
-		return l.toolOutcome(e.Body)
-	case "tool.refused":
-		code, _ := e.Body["error"].(string)
-		return "refused: " + l.toolIntent(e) + ": " + clean(code), red
 	}
 	what := phrases[e.Type]
 	if what == "" {
