@@ -62,7 +62,8 @@ step() {
 # command : Debian package : what does not run without it
 needs="git:git:everything
 gcc:gcc:the race detector, C compile inside a boundary
-node:nodejs:Node script inside a boundary
+node:nodejs:Node script inside a boundary, agent clients
+npm:npm:agent clients and the protocol's own tools (test/clients)
 python3:python3:python3 inside a boundary, evidence verified by another tool
 bwrap:bubblewrap:comparison with bubblewrap in bench
 busybox:busybox-static:--rootfs tests

@@ -15,7 +15,11 @@ import (
 // structured is the answer as data. What the host saw and what the boundary
 // claims have places of their own.
 func structured(r *task.ToolResult) map[string]any {
-	out := map[string]any{"task": r.Task, "call": r.Call, "digest": r.Digest, "observed": r.Observed, "claimed": r.Claimed}
+	claimed := r.Claimed
+	if string(claimed.Result) == "null" { // clients hold also a failed answer to the schema
+		claimed.Result = nil
+	}
+	out := map[string]any{"task": r.Task, "call": r.Call, "digest": r.Digest, "observed": r.Observed, "claimed": claimed}
 	if len(r.Refused) > 0 {
 		out["refused"] = r.Refused
 	}
@@ -92,6 +96,8 @@ func (s *Server) content(tool string, r *task.ToolResult) (out []sdk.Content, fa
 			return out, false
 		}
 		raw(streams(v.Stdout, v.Stderr) + ended(r, v.State, v.Exit, v.Signal))
+		// Whoever killed it, it did not get to its end.
+		failed = v.Signal != 0 || r.Observed.Signal != 0
 		if v.Output != "" {
 			text("[the middle of the output is left out; all of it is in %s]", visible(v.Output))
 		} else if v.Truncated {
@@ -126,7 +132,7 @@ func (s *Server) content(tool string, r *task.ToolResult) (out []sdk.Content, fa
 	default:
 		raw(plain(r))
 	}
-	return out, r.Observed.Reason != ""
+	return out, failed || r.Observed.Reason != ""
 }
 
 // plain is a result that has no form of its own.

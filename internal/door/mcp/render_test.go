@@ -43,6 +43,7 @@ func TestContent(t *testing.T) {
 		{"shell", contract.Shell, contract.ShellResult{State: "exited", Exit: &one, Stdout: "out", Stderr: "err\n"}, task.Observed{Exit: &seven}, "out\n[standard error]\nerr\n[exit 7]"},
 		{"shell, only claimed", contract.Shell, contract.ShellResult{State: "exited", Exit: &one}, task.Observed{}, "[exit 1]"},
 		{"shell, killed", contract.Shell, contract.ShellResult{State: "timeout", Signal: 9, Truncated: true, Output: "/out/c1.out"}, task.Observed{Reason: "timeout"}, "[ended by signal 9; timeout]\n[the middle of the output is left out; all of it is in /out/c1.out]\nlink caisson://" + taskID + "/output/c1.out"},
+		{"shell, killed by somebody", contract.Shell, contract.ShellResult{State: "exited", Signal: 9}, task.Observed{Signal: 9}, "[ended by signal 9]"},
 		{"shell, output elsewhere", contract.Shell, contract.ShellResult{State: "exited", Exit: &one, Output: "/out/a%2fb"}, task.Observed{}, "[exit 1]\n[the middle of the output is left out; all of it is in /out/a%2fb]"},
 		{"background", contract.Shell, contract.ShellResult{Shell: "s1", State: "running"}, task.Observed{}, "shell s1 runs in the background; shell_output reads it, shell_kill ends it"},
 		{"shell_output", contract.ShellOutput, contract.ShellOutputResult{Shell: "s1", State: "running", Text: "t", Lost: 4}, task.Observed{}, "[4 earlier bytes are gone]\nt\n[running]"},
@@ -78,7 +79,7 @@ func TestContent(t *testing.T) {
 			if text := strings.Join(lines, "\n"); text != c.want {
 				t.Errorf("got  %q\nwant %q", text, c.want)
 			}
-			if got.IsError != (c.observed.Reason != "") {
+			if got.IsError != (c.observed.Reason != "" || c.observed.Signal != 0) {
 				t.Errorf("isError %v", got.IsError)
 			}
 			for _, info := range schema.Tools() {
@@ -88,6 +89,9 @@ func TestContent(t *testing.T) {
 			}
 		})
 	}
+	// A call that was lost in the middle has no result, and its answer is of the schema too.
+	lost := failure(&task.ToolResult{Task: taskID, Call: "c1", Claimed: task.Claimed{Result: json.RawMessage("null")}}, task.Errorf(task.CodeOutcomeUnknown, "tool", "lost"))
+	holds(t, schema.Tools()[0].Output, lost.StructuredContent)
 	for _, x := range contract.Tools {
 		if !tested[x.Name] {
 			t.Errorf("no result of %s was rendered", x.Name)

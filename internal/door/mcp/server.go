@@ -11,8 +11,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -124,67 +122,6 @@ func (s *Server) halt(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop(cause)
-}
-
-// flushTime is how long a client may take to read the last answers once the
-// server ends.
-const flushTime = 2 * time.Second
-
-// Stdio serves one client over a pair of streams, until the client closes its
-// side (nil) or ctx ends (its cause). It closes both streams.
-func (s *Server) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	gone := make(chan struct{})
-	ended := make(chan error, 1)
-	ss, err := s.sdk.Connect(ctx, &sdk.IOTransport{Reader: &ending{ReadCloser: in, end: sync.OnceFunc(func() { s.halt(errGone); close(gone) })}, Writer: out}, nil)
-	if err != nil {
-		return err
-	}
-	go func() { ended <- ss.Wait() }()
-	var cause error
-	select {
-	case err := <-ended:
-		// A message that cannot be read ends the session too: what follows it in the
-		// stream has no meaning.
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
-			s.cfg.Note("the client's stream could not be read: " + err.Error())
-		}
-		s.halt(errGone)
-		return nil
-	case <-gone:
-	case <-ctx.Done():
-		cause = context.Cause(ctx)
-		s.halt(cause)
-	}
-	// A client that does not read must not hold up the end of the task.
-	late := time.After(flushTime)
-	done := make(chan struct{})
-	go func() { s.calls.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-late:
-	}
-	go func() { _ = ss.Close() }()
-	select {
-	case <-ended:
-	case <-late:
-	}
-	_ = in.Close()
-	_ = out.Close()
-	return cause
-}
-
-// ending tells when a stream ends.
-type ending struct {
-	io.ReadCloser
-	end func()
-}
-
-func (e *ending) Read(p []byte) (int, error) {
-	n, err := e.ReadCloser.Read(p)
-	if err != nil {
-		e.end()
-	}
-	return n, err
 }
 
 // describe is a tool as the protocol describes it. The output schema is that of

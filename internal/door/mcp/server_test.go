@@ -290,11 +290,23 @@ func TestEnd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := newEngine()
 			r := start(t, e, "2025-06-18", nil)
-			go func() { _, _ = r.shell(context.Background(), "hold x") }()
+			type end struct {
+				r   *sdk.CallToolResult
+				err error
+			}
+			told := make(chan end, 1)
+			go func() {
+				got, err := r.shell(context.Background(), "hold x")
+				told <- end{got, err}
+			}()
 			<-e.began("x")
 			go c.end(r)
 			if err := <-r.ended; !errors.Is(err, c.want) {
 				t.Errorf("ended with %v", err)
+			}
+			// Its answer still reaches a client that stays.
+			if got := <-told; c.want != nil && (got.err != nil || !got.r.IsError || !strings.Contains(textOf(got.r), "canceled")) {
+				t.Errorf("the client was told %+v, %v", got.r, got.err)
 			}
 			if len(e.causes) != 1 || !strings.Contains(e.causes[0].Error(), c.cause) {
 				t.Errorf("the call ended because of %v", e.causes)
