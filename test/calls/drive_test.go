@@ -25,6 +25,8 @@ type wish struct {
 	N      int
 	Call   task.ToolCall
 	Cancel bool
+	By     door.Actor   // of an answer
+	Answer *task.Answer // instead of a call
 }
 
 // answer is one line of it.
@@ -36,6 +38,7 @@ type answer struct {
 	Code   task.Code        `json:",omitempty"`
 	Beat   string           `json:",omitempty"`
 	Output []byte           `json:",omitempty"`
+	Asked  *task.Question   `json:",omitempty"`
 }
 
 func drive(e door.Engine, ctx context.Context, id task.ID) error {
@@ -62,6 +65,15 @@ func drive(e door.Engine, ctx context.Context, id task.ID) error {
 			cancels[w.N](errors.New("no longer wanted"))
 			continue
 		}
+		if w.Answer != nil {
+			_, err := e.Answer(ctx, w.By, *w.Answer)
+			a := answer{N: w.N}
+			if err != nil {
+				a.Code = task.CodeOf(err)
+			}
+			say(a)
+			continue
+		}
 		cctx, cancel := context.WithCancelCause(ctx)
 		cancels[w.N] = cancel
 		wg.Go(func() {
@@ -69,6 +81,7 @@ func drive(e door.Engine, ctx context.Context, id task.ID) error {
 				By:       door.Actor{Door: "test", Role: door.RoleAgent},
 				Progress: func(s string) { say(answer{N: w.N, Beat: s}) },
 				Output:   func(_ string, p []byte) { say(answer{N: w.N, Output: p}) },
+				Asked:    func(q task.Question) { say(answer{N: w.N, Asked: &q}) },
 			})
 			a := answer{N: w.N, Result: res}
 			if err != nil {
@@ -87,12 +100,14 @@ type driver struct {
 	next int
 	wait map[int]chan answer
 	seen map[int]chan []byte // output, where somebody wants it
+
+	asked chan task.Question
 }
 
 func drives(t *testing.T, id *harness.Identity, repo string) *driver {
 	t.Helper()
 	h := starts(t, id, repo, driveArg, "")
-	d := &driver{holder: h, enc: json.NewEncoder(h.in), wait: map[int]chan answer{}, seen: map[int]chan []byte{}}
+	d := &driver{holder: h, enc: json.NewEncoder(h.in), wait: map[int]chan answer{}, seen: map[int]chan []byte{}, asked: make(chan task.Question, 100)}
 	go func() {
 		for {
 			var a answer
@@ -100,6 +115,10 @@ func drives(t *testing.T, id *harness.Identity, repo string) *driver {
 				return
 			}
 			if a.Beat != "" {
+				continue
+			}
+			if a.Asked != nil {
+				d.asked <- *a.Asked
 				continue
 			}
 			d.mu.Lock()
@@ -145,6 +164,20 @@ func (d *driver) cancel(n int) {
 	if err := d.enc.Encode(wish{N: n, Cancel: true}); err != nil {
 		d.t.Error(err)
 	}
+}
+
+// answer answers a question as whoever by is; it returns the error's code.
+func (d *driver) answer(by door.Actor, a task.Answer) task.Code {
+	d.mu.Lock()
+	d.next++
+	c := make(chan answer, 1)
+	d.wait[d.next] = c
+	err := d.enc.Encode(wish{N: d.next, By: by, Answer: &a})
+	d.mu.Unlock()
+	if err != nil {
+		d.t.Error(err)
+	}
+	return (<-c).Code
 }
 
 // call makes one call and waits for its answer.
