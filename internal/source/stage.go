@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
@@ -26,6 +27,7 @@ type stage struct {
 	root    *os.Root
 	ignores map[string]bool
 	put0    map[string]bool
+	large   []string // of what was put, files of largeFile and more
 	left    int64
 }
 
@@ -81,13 +83,19 @@ func (st *stage) put(p string, r io.Reader, mode os.FileMode) error {
 	if err == nil {
 		err = f.Chmod(mode)
 	}
+	info, serr := f.Stat()
+	if err == nil {
+		err = serr
+	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	if st.left -= n; st.left < 0 {
 		return st.full()
 	}
-	st.put0[p] = true
+	if st.put0[p] = true; err == nil && info.Size() >= largeFile {
+		st.large = append(st.large, p)
+	}
 	return st.fail(p, err)
 }
 
@@ -127,7 +135,7 @@ func (ws Workspace) treeOf(ctx context.Context, s *state, st *stage, f *found) (
 	}
 	return ws.recordFiles(ctx, g, recording{
 		work: st.path, index: index, deleted: f.deleted, paths: append(append([]string(nil), f.changed...), f.untracked...),
-		add: []string{"--add", "--replace"},
+		add: []string{"--add", "--replace"}, large: st.large,
 		raw: func() (string, error) { return ws.rawGitDir(st) },
 		fail: func(what string, err error) error {
 			return task.Errorf(task.CodeSource, "source.snapshot", "%s: %v", what, err)
@@ -141,6 +149,7 @@ type recording struct {
 	deleted, paths []string
 	add            []string // flags of update-index for paths
 	config         []string // beyond what every recording has
+	large          []string // of paths, those that are looked up before they are stored
 	// raw makes a git directory without conversions, for files that cannot be
 	// converted.
 	raw  func() (string, error)
@@ -149,7 +158,7 @@ type recording struct {
 
 // recordFiles brings files into the index as git converts them and returns the
 // tree of it. No filter runs: the shadow repository has none.
-func (ws Workspace) recordFiles(ctx context.Context, g *git.Git, r recording) (string, error) {
+func (ws Workspace) recordFiles(ctx context.Context, g *git.Git, r recording) (oid string, err error) {
 	dir := ws.shadow()
 	cmd := func(stdin string, args ...string) git.Cmd {
 		return git.Cmd{
@@ -191,14 +200,38 @@ func (ws Workspace) recordFiles(ctx context.Context, g *git.Git, r recording) (s
 		}
 		return nil
 	}
+	var fresh []string // objects of large files that are stored now
+	if len(r.large) > 0 {
+		r.config = append(r.config, largeStore...)
+		var has map[string]string
+		has, fresh, err = ws.known(ctx, g, dir, r)
+		if err != nil {
+			return "", r.fail("the changed files cannot be looked up", err)
+		}
+		if len(has) > 0 {
+			var info strings.Builder
+			for p, what := range has {
+				info.WriteString(what + "\t" + p + "\x00")
+			}
+			_, err := g.Run(ctx, cmd(info.String(), append(append([]string{"update-index"}, r.add...), "-z", "--index-info")...))
+			switch {
+			case err == nil:
+				r.paths = slices.DeleteFunc(r.paths, func(p string) bool { return has[p] != "" })
+			case git.Status(err) <= 0:
+				return "", r.fail("the changed files cannot be recorded", err)
+			} // else it takes a name ill that it passes over below
+		}
+	}
 	if len(r.paths) > 0 {
 		if err := record(r.paths); err != nil {
 			return "", err
 		}
 	}
-	oid, err := oneLine(ctx, g, cmd("", "write-tree"))
-	if err != nil {
+	if oid, err = oneLine(ctx, g, cmd("", "write-tree")); err != nil {
 		return "", r.fail("the tree cannot be written", err)
+	}
+	if len(fresh) > 0 {
+		ws.stored(fresh)
 	}
 	return oid, nil
 }
