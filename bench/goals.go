@@ -37,6 +37,11 @@ var goals = []goal{
 		return fmt.Sprintf("%.1f - %.1f = %.1f ms", a, b, a-b), a-b <= 5
 	}},
 	under("`caisson version`, exit", "under 12 ms", "start/caisson version/exit", "ms", 12),
+	under("small read_file by the worker, median", "within 100 µs", "tools/read/p50", "µs", 100),
+	under("small read_file by the worker, of a hundred the slowest but one", "within 500 µs", "tools/read/p99", "µs", 500),
+	{"100 MB through read_file", "at least 500 MB/s", []string{"tools/large"}, func(f map[string]float64) (string, bool) {
+		return fmt.Sprintf("%.0f MB/s", f["tools/large"]), f["tools/large"] >= 500
+	}},
 	under("PSS of the worker of an idle open task, at 100 tasks", "under 1.5 MiB", "memory/100/worker", "MiB", 1.5),
 	under("PSS of an idle open task, all together, at 100 tasks", "under 8 MiB", "memory/100/all", "MiB", 8),
 	under("`caisson close` of an unchanged task on the large repository returns", "within 300 ms", "result/close/exit", "ms", 300),

@@ -130,6 +130,7 @@ func (b *bench) sections() []section {
 		{"result", "diff and close on the large repository", b.result},
 		{"memory", "idle open tasks", b.memory},
 		{"many", "tasks at once", b.many},
+		{"tools", "file tools, from request to result", b.fileTools},
 		{"stream", "a gigabyte through a call's streams", b.stream},
 		{"disk", "bytes on disk per task", b.disk},
 	}

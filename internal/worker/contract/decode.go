@@ -3,7 +3,6 @@ package contract
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"reflect"
 	"sort"
 	"strconv"
@@ -85,57 +84,61 @@ func scan(raw []byte) *Failure {
 	if loneSurrogate(raw) {
 		return Fail(BadArgs, `the arguments hold half of a \u surrogate pair, which is no character`)
 	}
-	type level struct {
-		object, key bool
-		seen        map[string]bool
+	return walk(raw)
+}
+
+// walk looks at the structure of valid JSON: an object at the top, the depth,
+// names that are given twice. It decodes names alone.
+func walk(raw []byte) *Failure {
+	if i := bytes.IndexFunc(raw, func(r rune) bool { return !space(byte(r)) }); i < 0 || raw[i] != '{' {
+		return Fail(BadArgs, "the arguments are no JSON object")
 	}
-	var stack []level
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	for first := true; ; first = false {
-		tok, err := d.Token()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return Fail(BadArgs, "the arguments are no JSON")
-		}
-		if first && tok != json.Delim('{') {
-			return Fail(BadArgs, "the arguments are no JSON object")
-		}
-		top := len(stack) - 1
-		if delim, ok := tok.(json.Delim); ok {
-			switch delim {
-			case '{', '[':
-				if top >= 0 {
-					stack[top].key = stack[top].object
-				}
-				if len(stack) == MaxDepth {
-					return Fail(BadArgs, "the arguments are nested deeper than %d", MaxDepth)
-				}
-				stack = append(stack, level{object: delim == '{', key: delim == '{'})
-			default:
-				stack = stack[:top]
+	var stack []map[string]bool // names of the objects that are open; nil for a list
+	key := false                // a text that comes now is a name
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '{', '[':
+			if len(stack) == MaxDepth {
+				return Fail(BadArgs, "the arguments are nested deeper than %d", MaxDepth)
 			}
-			continue
-		}
-		if l := &stack[top]; l.object {
-			if !l.key {
-				l.key = true
+			var names map[string]bool
+			if key = raw[i] == '{'; key {
+				names = make(map[string]bool)
+			}
+			stack = append(stack, names)
+		case '}', ']':
+			stack = stack[:len(stack)-1]
+			key = false
+		case ',':
+			key = stack[len(stack)-1] != nil
+		case '"':
+			from := i
+			for i++; raw[i] != '"'; i++ {
+				if raw[i] == '\\' {
+					i++
+				}
+			}
+			if !key {
 				continue
 			}
-			name := strings.ToLower(tok.(string))
-			if l.seen[name] {
-				return Fail(BadArgs, "the argument %q is given twice", cut(tok.(string), 60))
+			key = false
+			name := raw[from+1 : i]
+			text := string(name)
+			if bytes.IndexByte(name, '\\') >= 0 {
+				_ = json.Unmarshal(raw[from:i+1], &text) // it is valid
 			}
-			if l.seen == nil {
-				l.seen = map[string]bool{}
+			text = strings.ToLower(text)
+			names := stack[len(stack)-1]
+			if names[text] {
+				return Fail(BadArgs, "the argument %q is given twice", cut(text, 60))
 			}
-			l.seen[name] = true
-			l.key = false
+			names[text] = true
 		}
 	}
+	return nil
 }
+
+func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 // loneSurrogate finds in valid JSON an escape that encoding/json would silently
 // replace, which would write other text than was asked for.

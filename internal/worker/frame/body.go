@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"strings"
 )
 
@@ -74,7 +73,7 @@ type CancelBody struct {
 // ToolInline is how long arguments and results may be that travel in the frame.
 // Longer ones are the content of a descriptor beside it, ToolMax at most.
 const (
-	ToolInline = 32 << 10
+	ToolInline = 8 << 10
 	ToolMax    = 40 << 20
 )
 
@@ -135,64 +134,51 @@ func Decode(body []byte, v any) error {
 
 const maxDepth = 32
 
-// checkNames walks the tokens once: syntax, depth, double names, one value.
+// checkNames looks at the structure once: syntax, depth, double names, one
+// value. It decodes names alone: a frame may hold long texts.
 func checkNames(body []byte) error {
-	type level struct {
-		object, key bool
-		seen        map[string]bool
+	if !json.Valid(body) {
+		return ErrStrict
 	}
-	var stack []level
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
-	values := 0
-	for {
-		tok, err := d.Token()
-		if err == io.EOF {
-			if values != 1 || len(stack) != 0 {
+	var stack []map[string]bool // names of the objects that are open; nil for a list
+	key := false                // a text that comes now is a name
+	for i := 0; i < len(body); i++ {
+		switch body[i] {
+		case '{', '[':
+			if len(stack) == maxDepth {
 				return ErrStrict
 			}
-			return nil
-		}
-		if err != nil || (len(stack) == 0 && values > 0) {
-			return ErrStrict
-		}
-		top := len(stack) - 1
-		if delim, ok := tok.(json.Delim); ok {
-			switch delim {
-			case '{', '[':
-				if top >= 0 {
-					stack[top].key = stack[top].object
-				}
-				if len(stack) == maxDepth {
-					return ErrStrict
-				}
-				stack = append(stack, level{object: delim == '{', key: delim == '{'})
-			default:
-				stack = stack[:top]
-				if top == 0 {
-					values++
+			var names map[string]bool
+			if key = body[i] == '{'; key {
+				names = make(map[string]bool)
+			}
+			stack = append(stack, names)
+		case '}', ']':
+			stack, key = stack[:len(stack)-1], false
+		case ',':
+			key = stack[len(stack)-1] != nil
+		case '"':
+			from := i
+			for i++; body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
 				}
 			}
-			continue
-		}
-		if top < 0 {
-			values++
-			continue
-		}
-		if l := &stack[top]; l.object {
-			if !l.key {
-				l.key = true
+			if !key {
 				continue
 			}
-			name := strings.ToLower(tok.(string))
-			if l.seen[name] {
+			key = false
+			name := string(body[from+1 : i])
+			if strings.ContainsAny(name, "\\") {
+				_ = json.Unmarshal(body[from:i+1], &name) // it is valid
+			}
+			name = strings.ToLower(name)
+			names := stack[len(stack)-1]
+			if names[name] {
 				return ErrStrict
 			}
-			if l.seen == nil {
-				l.seen = map[string]bool{}
-			}
-			l.seen[name] = true
-			l.key = false
+			names[name] = true
 		}
 	}
+	return nil
 }

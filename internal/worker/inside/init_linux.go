@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -220,15 +221,9 @@ const firstOp = 1
 func relay(host, space *frame.Conn, pid int, dir string) int {
 	end := make(chan int, 3)
 	rest := resting()
-	box := newToolbox(host, dir, rest)
-	go func() { end <- pump(host, space, rest, box, frame.Request, frame.Cancel) }()
-	go func() {
-		code := pump(space, host, rest, nil, frame.Reply, frame.Event)
-		if code == ExitOK {
-			code = ExitSpace
-		}
-		end <- code
-	}()
+	box := newToolbox(host, dir)
+	go pump(host, space, rest, end, box, ExitOK, frame.Request, frame.Cancel)
+	go pump(space, host, rest, end, nil, ExitSpace, frame.Reply, frame.Event)
 	go func() {
 		for {
 			p, err := syscall.Wait4(-1, nil, 0, nil)
@@ -241,36 +236,42 @@ func relay(host, space *frame.Conn, pid int, dir string) int {
 	return <-end
 }
 
-func pump(from, to *frame.Conn, rest func(), box *toolbox, allowed ...frame.Kind) int {
+// pump reads until the stream ends, and says so once: with eof where the other
+// side closed it.
+//
+// A frame that names a tool is carried out right here, and a new goroutine goes
+// on reading. The other way round the tool would wait: the reader blocks in a
+// system call that the scheduler learns of by looking now and then, seldom when
+// little happens.
+func pump(from, to *frame.Conn, rest func(), end chan<- int, box *toolbox, eof int, allowed ...frame.Kind) {
 	for {
 		f, err := from.Read()
-		if err != nil {
-			if err == io.EOF {
-				return ExitOK
+		if err == io.EOF {
+			end <- eof
+			return
+		}
+		if err == nil && box != nil && f.Kind == frame.Tool {
+			work := box.take(f)
+			if work == nil {
+				end <- ExitChannel
+				return
 			}
-			return ExitChannel
+			go pump(from, to, rest, end, box, eof, allowed...)
+			work()
+			rest()
+			return
 		}
-		if box != nil && f.Kind == frame.Tool {
-			if !box.take(f) {
-				return ExitChannel
-			}
-			continue
-		}
-		if box != nil && f.Kind == frame.Stop && len(f.FDs) == 0 {
-			box.stop(f.Op)
-			continue
-		}
-		ok := false
-		for _, k := range allowed {
-			ok = ok || f.Kind == k
-		}
+		ok := err == nil && box != nil && f.Kind == frame.Stop && len(f.FDs) == 0
 		if ok {
-			err = to.Write(f)
+			box.stop(f.Op)
+		} else if err == nil && slices.Contains(allowed, f.Kind) {
+			ok = to.Write(f) == nil
 		}
 		f.CloseFDs()
 		rest()
-		if !ok || err != nil {
-			return ExitChannel
+		if !ok {
+			end <- ExitChannel
+			return
 		}
 	}
 }

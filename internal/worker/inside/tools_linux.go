@@ -34,7 +34,6 @@ const (
 type toolbox struct {
 	host  *frame.Conn
 	root  *tools.Root
-	rest  func()
 	quick chan struct{}
 	slow  chan struct{}
 
@@ -42,20 +41,20 @@ type toolbox struct {
 	running map[uint64]context.CancelFunc
 }
 
-func newToolbox(host *frame.Conn, dir string, rest func()) *toolbox {
+func newToolbox(host *frame.Conn, dir string) *toolbox {
 	return &toolbox{
-		host: host, root: tools.NewRoot(dir), rest: rest,
+		host: host, root: tools.NewRoot(dir),
 		quick: make(chan struct{}, quickTools), slow: make(chan struct{}, slowTools), running: map[uint64]context.CancelFunc{},
 	}
 }
 
-// take begins one operation and owns the frame's descriptors from then on. It
-// never waits for a tool. false: the host broke the protocol.
-func (b *toolbox) take(f frame.Frame) bool {
+// take begins one operation and owns the frame's descriptors from then on. What
+// it returns does the work and answers; nil: the host broke the protocol.
+func (b *toolbox) take(f frame.Frame) (work func()) {
 	var body frame.ToolBody
 	if frame.Decode(f.Body, &body) != nil || !fits(&body, len(f.FDs)) {
 		f.CloseFDs()
-		return false
+		return nil
 	}
 	d := frame.Digest(f.Body)
 	req := hex.EncodeToString(d[:])
@@ -75,10 +74,14 @@ func (b *toolbox) take(f frame.Frame) bool {
 	if twice || full {
 		cancel()
 		f.CloseFDs()
-		return !twice && b.answer(f.Op, frame.ReplyBody{Req: req, Code: string(contract.Limit), Msg: "too many file tools run or wait; try again"})
+		if twice {
+			return nil
+		}
+		return func() {
+			b.answer(f.Op, frame.ReplyBody{Req: req, Code: string(contract.Limit), Msg: "too many file tools run or wait; try again"})
+		}
 	}
-	go func() {
-		defer b.rest()
+	return func() {
 		defer cancel()
 		var r frame.ReplyBody
 		var fds []int
@@ -98,8 +101,7 @@ func (b *toolbox) take(f frame.Frame) bool {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
-	}()
-	return true
+	}
 }
 
 // stop ends an operation soon. One that is not known has been answered.
@@ -122,9 +124,9 @@ func fits(b *frame.ToolBody, fds int) bool {
 	return fds == want && b.Size >= 0 && b.Size <= frame.ToolMax && (b.Size == 0 || b.Args == nil)
 }
 
-func (b *toolbox) answer(op uint64, r frame.ReplyBody, fds ...int) bool {
+func (b *toolbox) answer(op uint64, r frame.ReplyBody, fds ...int) {
 	// A failed write is seen by the reader of this channel, which ends W.
-	return b.host.Write(frame.Frame{Kind: frame.Reply, Op: op, Body: frame.Encode(r), FDs: fds}) == nil
+	_ = b.host.Write(frame.Frame{Kind: frame.Reply, Op: op, Body: frame.Encode(r), FDs: fds})
 }
 
 func refused(f *contract.Failure) frame.ReplyBody {

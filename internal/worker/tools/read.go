@@ -282,52 +282,52 @@ func newWindow(a *contract.ReadFileArgs) *window {
 }
 
 func (w *window) add(p []byte) {
-	w.nl.add(p)
-	for len(p) > 0 {
-		if w.full {
-			w.more = true
-			w.line += int64(bytes.Count(p, []byte{'\n'}))
-			w.mid = p[len(p)-1] != '\n'
-			return
-		}
-		part := p
-		i := bytes.IndexByte(p, '\n')
-		if i >= 0 {
-			part = p[:i+1]
-		}
-		p = p[len(part):]
-		if w.line >= w.from {
-			room := contract.MaxInline - len(w.out)
-			if len(part) > room {
-				w.full, w.cut, w.more = true, true, true
-				w.take(part[:room])
-				if i >= 0 {
-					w.line++
-				}
-				w.mid = i < 0
-				continue
-			}
-			w.take(part)
-		}
-		w.mid = i < 0
-		if i >= 0 {
-			if w.line == w.to {
-				w.full = true
-			}
-			w.line++
-		}
-	}
-}
-
-func (w *window) take(p []byte) {
 	if len(p) == 0 {
 		return
 	}
-	if w.first == 0 {
-		w.first = w.line
+	w.nl.add(p)
+	for len(p) > 0 && !w.full && w.line < w.from {
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			w.mid = true
+			return
+		}
+		w.line, w.mid, p = w.line+1, false, p[i+1:]
 	}
-	w.last = w.line
-	w.out = append(w.out, p...)
+	// The part to take is one piece: find its end, line by line.
+	n, room := 0, contract.MaxInline-len(w.out)
+	at := w.line
+	for n < len(p) && !w.full {
+		end := len(p)
+		i := bytes.IndexByte(p[n:], '\n')
+		if i >= 0 {
+			end = n + i + 1
+		}
+		if end > room {
+			w.full, w.cut = true, true
+			end = room
+		} else if i >= 0 && w.line == w.to {
+			w.full = true
+		}
+		if end > n {
+			w.last = w.line
+		}
+		if w.mid = end == 0 || p[end-1] != '\n'; !w.mid {
+			w.line++
+		}
+		n = end
+	}
+	if n > 0 {
+		if w.first == 0 {
+			w.first = at
+		}
+		w.out = append(w.out, p[:n]...)
+	}
+	if rest := p[n:]; len(rest) > 0 {
+		w.more = true
+		w.line += int64(bytes.Count(rest, []byte{'\n'}))
+		w.mid = rest[len(rest)-1] != '\n'
+	}
 }
 
 // into finishes res. all says that the whole text went through the window.

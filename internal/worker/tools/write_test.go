@@ -79,7 +79,8 @@ func TestWriteKeeps(t *testing.T) {
 	}
 
 	p.put("sub/target", "x")
-	for name, to := range map[string]string{"link": "sub/target", "chain": "link", "absolute": p.path("sub/target"), "new": "sub/made", "up": "sub/../sub/target"} {
+	for _, l := range [][2]string{{"link", "sub/target"}, {"chain", "link"}, {"absolute", p.path("sub/target")}, {"new", "sub/made"}, {"up", "sub/../sub/target"}} {
+		name, to := l[0], l[1]
 		if err := os.Symlink(to, p.path(name)); err != nil {
 			t.Fatal(err)
 		}
