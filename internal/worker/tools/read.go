@@ -311,9 +311,9 @@ func (w *window) add(p []byte) {
 		}
 		if end > n {
 			w.last = w.line
-		}
-		if w.mid = end == 0 || p[end-1] != '\n'; !w.mid {
-			w.line++
+			if w.mid = p[end-1] != '\n'; !w.mid {
+				w.line++
+			}
 		}
 		n = end
 	}
