@@ -59,7 +59,7 @@ func TestAgents(t *testing.T) {
 // modulesOf installs a client; Codex, which is large, only where everything is tried.
 func modulesOf(t *testing.T, name string) string {
 	t.Helper()
-	if name == "codex" && os.Getenv("CAISSON_TEST_FULL") == "" {
+	if name == "codex" && !full() {
 		t.Skip("420 MB from npm: with CAISSON_TEST_FULL=1 only")
 	}
 	return installed(t, name)

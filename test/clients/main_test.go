@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 	os.Exit(harness.Main(m))
 }
 
+// full says that everything is tried.
+func full() bool { return os.Getenv("CAISSON_TEST_FULL") != "" }
+
 // alone runs f on a thread whose processes and sockets have a network of their
 // own, with a loopback device and nothing else, where this process may make one.
 func alone(t *testing.T, f func()) {

@@ -103,16 +103,24 @@ func (g *guarded) Accept() (net.Conn, error) {
 // maxBody bounds one message.
 const maxBody = 16 << 20
 
+// handler answers both kinds of client: one that opens a session first, and one
+// of the version that has none, which says so in every request.
 func (s *Server) handler() http.Handler {
-	h := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
-		SessionTimeout: time.Hour, MaxRequestBodyBytes: maxBody, PropagateRequestCancellation: true,
-	})
+	server := func(*http.Request) *sdk.Server { return s.sdk }
+	o := sdk.StreamableHTTPOptions{SessionTimeout: time.Hour, MaxRequestBodyBytes: maxBody, PropagateRequestCancellation: true}
+	sessions := sdk.NewStreamableHTTPHandler(server, &o)
+	o.Stateless = true
+	single := sdk.NewStreamableHTTPHandler(server, &o)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := checkWeb(r); err != nil {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		h.ServeHTTP(w, r)
+		if r.Header.Get("Mcp-Protocol-Version") >= statelessVersion || r.Header.Get("Mcp-Method") != "" {
+			single.ServeHTTP(w, r)
+			return
+		}
+		sessions.ServeHTTP(w, r)
 	})
 }
 

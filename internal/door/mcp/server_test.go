@@ -395,6 +395,9 @@ func TestListen(t *testing.T) {
 		if err != nil || !strings.Contains(textOf(got), "ran hello") {
 			t.Errorf("%s: %v, %v", v, got, err)
 		}
+		if got := cs.InitializeResult().ProtocolVersion; got != v {
+			t.Errorf("asked for %s, speaks %s", v, got)
+		}
 		_ = cs.Close()
 	}
 	for _, c := range []struct {
