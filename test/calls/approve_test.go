@@ -240,6 +240,9 @@ func TestChangedAfterApproval(t *testing.T) {
 				"gone":            {"rm script.sh", true, true},
 				"a file it reads": {"echo evil >>a.txt", true, false},
 			} {
+				if frozen && m.always && name != "content" {
+					continue // the same look as without
+				}
 				sh(c, contract.ShellArgs{Command: "rm -rf script.sh evil copy; git checkout -q a.txt; printf 'cat a.txt\n' >script.sh; chmod 644 script.sh"})
 				p := asks(c, contract.Shell, contract.ShellArgs{Argv: []string{"sh", "script.sh"}})
 				sh(c, contract.ShellArgs{Command: m.change})
