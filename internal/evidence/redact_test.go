@@ -236,6 +236,26 @@ func FuzzRedactor(f *testing.F) {
 	})
 }
 
+// TestExpressions: every expression is sound, and the cheap look before one
+// never keeps it from what it would have found.
+func TestExpressions(t *testing.T) {
+	for i := range shapes {
+		shapes[i].re()
+	}
+	names := []string{"", "a", "PASSWORD", "db_Passwd", "pa\u017f\u017fword", "to\u212aen", "x-api-key", "ApiKey", "SIGNING-KEY", "credentials", "Set-Cookie",
+		"cookie", "Authorization", "X_authorization", "AWS_PAT", "a_PAT", "SSHPASS", "sshpass", "PGPASSWORD", "DOCKER_AUTH_CONFIG", "argv", "monkey", "keyboard", "\xff"}
+	for _, n := range names {
+		if got, want := secretName(n), secretNameRE().MatchString(n) || secretEnvRE().MatchString(n); got != want {
+			t.Errorf("secretName(%q) is %v, its expressions say %v", n, got, want)
+		}
+		for _, f := range []string{n, "-" + n, "--" + n, "--my-" + n} {
+			if got, want := secretFlag(f), secretFlagRE().MatchString(f); got != want {
+				t.Errorf("secretFlag(%q) is %v, its expression says %v", f, got, want)
+			}
+		}
+	}
+}
+
 // partOfMark reports whether known could be made of a mark and its neighbours.
 func partOfMark(known string) bool {
 	for _, s := range shapes {

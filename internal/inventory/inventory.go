@@ -153,6 +153,12 @@ func (db *DB) Close() error {
 	return nil
 }
 
+// RestAfter lets go of the connection, and of the two megabytes that it holds,
+// when the inventory was not used for d; the next use opens one again. It is for
+// a process that mostly sleeps. When no other process holds the database, that
+// closes it: see Cost above.
+func (db *DB) RestAfter(d time.Duration) { db.sql.SetConnMaxIdleTime(d) }
+
 // Instance returns the eight characters that name this installation in labels
 // and resource names.
 func (db *DB) Instance() string { return db.instance }

@@ -11,6 +11,9 @@ import (
 // what it holds while it sleeps counts. restEvery is how often it looks.
 const restEvery = 10 * time.Second
 
+// dbRestAfter is how long a resident that does not use the inventory keeps it open.
+const dbRestAfter = time.Second
+
 // restAfter is how many bytes of work are worth a collection.
 const restAfter = 1 << 20
 
