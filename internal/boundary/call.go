@@ -35,6 +35,12 @@ func (m *Manager) Exec(ctx context.Context, ref string, cmd task.Command, io *do
 	// The supervisor's own door passes the id it holds; spare it the database.
 	l := m.lookup(task.ID(ref))
 	if l == nil {
+		if m.cfg.Near != nil {
+			if out, err, ok := m.execNear(ctx, ref, cmd, io); ok {
+				return out, err
+			}
+			m.ReapDue(ctx) // as at every start that opens the inventory
+		}
 		t, err := m.cfg.DB.Find(ctx, ref)
 		if err != nil {
 			closeFiles(io.Files[:])

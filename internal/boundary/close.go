@@ -182,7 +182,7 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 		text := "its processes were ended and nothing else was touched"
 		kerr := l.kill(ctx)
 		if l.lock != nil && l.lock.Deleted()() {
-			kerr = errors.Join(kerr, m.removeSocket(l.id)) // no record is left that would lead to it
+			kerr = errors.Join(kerr, m.removeSocket(l)) // no record is left that would lead to it
 		}
 		if kerr != nil {
 			text = "nothing else was touched"
@@ -315,7 +315,7 @@ func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) e
 		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: state, Err: cause})
 	}
 	if cause == nil {
-		cause = m.removeSocket(l.id)
+		cause = m.removeSocket(l)
 	}
 	if cause == nil {
 		cause = m.unpoint(ctx, l)
@@ -359,9 +359,12 @@ func markIn(tx *inventory.Tx, id task.ID, cs []inventory.ResourceChange) error {
 	return tx.SetResources(id, known)
 }
 
-// removeSocket takes the control socket away if it is one.
-func (m *Manager) removeSocket(id task.ID) error {
-	path := m.socketPath(id)
+// removeSocket takes the control socket away if it is one, and what leads to it.
+func (m *Manager) removeSocket(l *live) error {
+	if m.cfg.Unname != nil && l.name != "" {
+		m.cfg.Unname(l.id, l.name)
+	}
+	path := m.socketPath(l.id)
 	i, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -51,8 +51,16 @@ type Config struct {
 	Platform string // "linux/amd64 6.18"
 	// Remote reaches the supervisor of a task that lives in another process.
 	Remote func(id task.ID) Remote
-	// Serve listens on a live task's control socket until stop is called.
-	Serve func(id task.ID) (stop func(), err error)
+	// Near returns who may answer for ref, by a hint that costs no inventory; nil
+	// when there is none. Its Exec returns door.ErrElsewhere, with nothing begun
+	// and the files left open, when it is not the one that is meant. Set in a process
+	// that did not look for what is due at its start; nil in others.
+	Near func(ref string) Remote
+	// Serve listens on a live task's control socket until stop is called, and
+	// leaves the hint for Near that belongs to the name.
+	Serve func(id task.ID, name string) (stop func(), err error)
+	// Unname takes that hint away, if it is this task's. May be nil.
+	Unname func(id task.ID, name string)
 	// Spawn starts a supervisor process that does what it is told and stays.
 	Spawn func(ctx context.Context, o Order, progress func(string)) (task.ID, error)
 	// Remove starts a process that calls RemoveRest with the lock that it is
@@ -104,6 +112,7 @@ func New(cfg Config) *Manager {
 // live is one task whose boundary this process holds.
 type live struct {
 	id    task.ID
+	name  string // may be empty
 	token string
 	dir   string
 	// checkout is the top of the user's checkout on the host.
@@ -140,6 +149,7 @@ type live struct {
 	inst    backend.Instance // nil until it stands; written once
 	wk      *worker.Client   // as inst
 	closing bool
+	ready   bool      // it is ready on record
 	limit   string    // the last limit that was hit
 	limitAt time.Time // when
 	ooms    int64     // kills for want of memory that are accounted for

@@ -114,7 +114,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	if err := sys.Fault("open.before-record"); err != nil {
 		return nil, err
 	}
-	l := &live{id: id, token: task.NewToken(), dir: m.taskDir(id), keep: d.req.Keep}
+	l := &live{id: id, name: d.req.Name, token: task.NewToken(), dir: m.taskDir(id), keep: d.req.Keep}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.spec = d.spec
 	l.secrets = d.secrets
@@ -355,7 +355,7 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing) 
 	m.mu.Lock()
 	m.live[l.id] = l
 	m.mu.Unlock()
-	stop, err := m.cfg.Serve(l.id)
+	stop, err := m.cfg.Serve(l.id, l.name)
 	if err != nil {
 		return err
 	}
@@ -378,6 +378,9 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing) 
 	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	l.ready = true
+	l.mu.Unlock()
 	return sys.Fault("open.ready")
 }
 

@@ -49,6 +49,7 @@ func (m *Manager) Reap(ctx context.Context, dryRun bool) (*task.ReapReport, erro
 
 // ReapDue is what every start runs first: only what is due, errors logged.
 func (m *Manager) ReapDue(ctx context.Context) {
+	m.looked()
 	rep := &task.ReapReport{}
 	if _, err := m.reap(ctx, false, false, rep); err != nil {
 		m.cfg.Log("reap: " + err.Error())
@@ -226,7 +227,7 @@ func (m *Manager) seize(ctx context.Context, id task.ID, s seizing) (*live, inve
 			l.token, l.ws.Token = r.Token, r.Token
 		}
 	}
-	l.keep = t.View.Keep
+	l.name, l.keep = t.View.Name, t.View.Keep
 	sup, err := m.supervisor(l.dir)
 	if err == nil {
 		err = m.cfg.DB.SetSupervisor(ctx, id, sup)
@@ -326,6 +327,10 @@ func (m *Manager) strangers(ctx context.Context) ([]task.Resource, error) {
 		if token, ok := probe.PlantToken(e.Name()); ok {
 			if !planted[token] {
 				out = append(out, task.Resource{Kind: "sentinel", Name: filepath.Join(m.cfg.RuntimeDir, e.Name())})
+			}
+		} else if to, err := os.Readlink(filepath.Join(m.cfg.RuntimeDir, e.Name())); err == nil && strings.HasSuffix(to, ".sock") {
+			if !known[kindSocket+"\x00"+to] {
+				out = append(out, task.Resource{Kind: kindSocket, Name: filepath.Join(m.cfg.RuntimeDir, e.Name()), External: to})
 			}
 		} else if strings.HasSuffix(e.Name(), ".sock") && !known[kindSocket+"\x00"+e.Name()] {
 			out = append(out, task.Resource{Kind: kindSocket, Name: filepath.Join(m.cfg.RuntimeDir, e.Name())})

@@ -7,6 +7,7 @@ package door
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"time"
@@ -59,6 +60,10 @@ type Engine interface {
 	Reap(ctx context.Context, dryRun bool) (*task.ReapReport, error)
 	Doctor(ctx context.Context) (*task.DoctorReport, error)
 }
+
+// ErrElsewhere is what a supervisor, or nobody in its place, answers to a command
+// for a task that it cannot say is its own. Nothing was begun.
+var ErrElsewhere = errors.New("no supervisor says that it is meant")
 
 // ExecIO joins a command inside to its caller. The caller makes pipes, keeps
 // its own ends and copies bytes; descriptors of the caller's own (its terminal,

@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -47,11 +48,14 @@ var _ = sys.RegisterFaults("inventory.commit.before", "inventory.commit.after")
 // DB is an open inventory. Safe for concurrent use; within a process, changes
 // are made one at a time.
 type DB struct {
-	sql      *sql.DB
-	path     string
-	instance string
-	now      func() time.Time
-	schema   schema
+	sql    *sql.DB
+	path   string
+	now    func() time.Time
+	schema schema
+
+	mu       sync.Mutex
+	opened   bool   // guarded by mu: checked, and as this program expects it
+	instance string // guarded by mu
 }
 
 // Open opens the inventory at path (an absolute path of a file), creating it
@@ -62,31 +66,53 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	return openSchema(ctx, path, current)
 }
 
-func openSchema(ctx context.Context, path string, s schema) (*DB, error) {
-	db := &DB{path: path, now: time.Now, schema: s}
-	_, serr := os.Stat(path)
-	if err := db.checkPlace(); err != nil {
-		return nil, err
-	}
-	db.sql = sql.OpenDB(lazyConnector{dsn(path)})
+// Later is Open at the first use: nothing is touched before, and what Open would
+// return is what that use returns. It is for a command that may not need the
+// inventory at all; opening and closing it takes two milliseconds.
+func Later(path string) *DB { return newDB(path, current) }
+
+func newDB(path string, s schema) *DB {
+	db := &DB{path: path, now: time.Now, schema: s, sql: sql.OpenDB(lazyConnector{dsn(path)})}
 	db.sql.SetMaxOpenConns(1)
 	db.sql.SetMaxIdleConns(1)
 	db.sql.SetConnMaxLifetime(0)
+	return db
+}
+
+func openSchema(ctx context.Context, path string, s schema) (*DB, error) {
+	db := newDB(path, s)
+	if err := db.ready(ctx); err != nil {
+		_ = db.sql.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
+// ready does once what Open promises. A failure is tried again by the next use.
+func (db *DB) ready(ctx context.Context) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.opened {
+		return nil
+	}
+	_, serr := os.Stat(db.path)
+	if err := db.checkPlace(); err != nil {
+		return err
+	}
 	version := 0
 	if serr == nil {
 		var err error
-		if version, err = db.readVersion(ctx); err != nil {
-			_ = db.sql.Close()
-			return nil, err
+		if version, err = db.readVersionLocked(ctx); err != nil {
+			return err
 		}
 	}
-	if version != s.version {
-		if err := db.migrate(ctx); err != nil {
-			_ = db.sql.Close()
-			return nil, err
+	if version != db.schema.version {
+		if err := db.migrateLocked(ctx); err != nil {
+			return err
 		}
 	}
-	return db, nil
+	db.opened = true
+	return nil
 }
 
 // busySeconds is how long one command waits for the write lock. SQLite's waiters
@@ -153,15 +179,19 @@ func (db *DB) Close() error {
 	return nil
 }
 
-// RestAfter lets go of the connection, and of the two megabytes that it holds,
-// when the inventory was not used for d; the next use opens one again. It is for
+// RestAfter lets go of the connection, its memory and its descriptors when the
+// inventory was not used for d; the next use opens one again. It is for
 // a process that mostly sleeps. When no other process holds the database, that
 // closes it: see Cost above.
 func (db *DB) RestAfter(d time.Duration) { db.sql.SetConnMaxIdleTime(d) }
 
 // Instance returns the eight characters that name this installation in labels
-// and resource names.
-func (db *DB) Instance() string { return db.instance }
+// and resource names; empty before the first use of what Later returned.
+func (db *DB) Instance() string {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.instance
+}
 
 // Path returns the file given to Open.
 func (db *DB) Path() string { return db.path }
@@ -169,6 +199,9 @@ func (db *DB) Path() string { return db.path }
 // Checkpoint folds the write-ahead log into the database file. It is never
 // needed for durability.
 func (db *DB) Checkpoint(ctx context.Context) error {
+	if err := db.ready(ctx); err != nil {
+		return err
+	}
 	if _, err := db.sql.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
 		return db.fail("inventory.checkpoint", err)
 	}
@@ -181,6 +214,14 @@ func (db *DB) Checkpoint(ctx context.Context) error {
 // holds the only write lock. When ctx ends before the commit nothing was changed
 // and the error has code canceled.
 func (db *DB) Tx(ctx context.Context, fn func(*Tx) error) error {
+	if err := db.ready(ctx); err != nil {
+		return err
+	}
+	return db.begin(ctx, fn)
+}
+
+// begin is Tx on a database that is being made ready.
+func (db *DB) begin(ctx context.Context, fn func(*Tx) error) error {
 	const op = "inventory.tx"
 	stx, err := db.sql.BeginTx(ctx, nil)
 	if err != nil {

@@ -42,9 +42,9 @@ func (c lazyConnector) Driver() driver.Driver { return theDriver }
 
 var theDriver = &sqlite.Driver{}
 
-// readVersion reads version and instance in one statement. A file without
-// tables is version 0.
-func (db *DB) readVersion(ctx context.Context) (int, error) {
+// readVersionLocked reads version and instance. A file without tables is version
+// 0. Needs mu.
+func (db *DB) readVersionLocked(ctx context.Context) (int, error) {
 	const op = "inventory.open"
 	var version int
 	if err := db.sql.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
@@ -63,8 +63,9 @@ func (db *DB) readVersion(ctx context.Context) (int, error) {
 	return version, nil
 }
 
-// migrate creates the inventory or brings it up to date, one process at a time.
-func (db *DB) migrate(ctx context.Context) error {
+// migrateLocked creates the inventory or brings it up to date, one process at a
+// time. Needs mu.
+func (db *DB) migrateLocked(ctx context.Context) error {
 	const op = "inventory.migrate"
 	lock, err := sys.Lock(ctx, filepath.Join(filepath.Dir(db.path), "migrate.lock"))
 	if err != nil {
@@ -80,7 +81,7 @@ func (db *DB) migrate(ctx context.Context) error {
 	if err := f.Close(); err != nil {
 		return db.fail(op, err)
 	}
-	version, err := db.readVersion(ctx) // again: another process may have been faster
+	version, err := db.readVersionLocked(ctx) // again: another process may have been faster
 	if err != nil || version == db.schema.version {
 		return err
 	}
@@ -99,7 +100,7 @@ func (db *DB) migrate(ctx context.Context) error {
 	if err := sys.SyncDir(filepath.Dir(db.path)); err != nil {
 		return db.fail(op, err)
 	}
-	_, err = db.readVersion(ctx)
+	_, err = db.readVersionLocked(ctx)
 	return err
 }
 
@@ -113,7 +114,7 @@ func (db *DB) step(ctx context.Context, v int) error {
 	if err := sys.Fault("inventory.migrate.before"); err != nil {
 		return db.fail(op, err)
 	}
-	err = db.Tx(ctx, func(tx *Tx) error {
+	err = db.begin(ctx, func(tx *Tx) error {
 		if _, err := tx.tx.ExecContext(ctx, string(text)); err != nil {
 			return db.fail(op, err)
 		}
@@ -157,6 +158,9 @@ func (db *DB) backup(ctx context.Context, version int) error {
 // snapshot runs fn on one consistent state of the database, without a write
 // lock and without an fsync.
 func (db *DB) snapshot(ctx context.Context, fn func(*Tx) error) error {
+	if err := db.ready(ctx); err != nil {
+		return err
+	}
 	stx, err := db.sql.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return db.fail("inventory.read", err)

@@ -79,7 +79,7 @@ func tellError(out *json.Encoder, err error) int {
 
 // openResident opens the house of a resident.
 func openResident(ctx context.Context) (*house, error) {
-	h, err := open(ctx, func(text string) { fmt.Fprintln(os.Stderr, "caisson: note: "+text) })
+	h, err := open(ctx, false, func(text string) { fmt.Fprintln(os.Stderr, "caisson: note: "+text) })
 	if err == nil {
 		h.db.RestAfter(dbRestAfter)
 	}

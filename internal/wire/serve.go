@@ -28,7 +28,7 @@ const maxSocketPath = 107
 
 // serve listens on the task's control socket. The folder is 0700, so that there
 // is no moment at which another user could connect.
-func (h *house) serve(id task.ID) (func(), error) {
+func (h *house) serve(id task.ID, name string) (func(), error) {
 	path := h.socket(id)
 	l, err := listen(path)
 	if err != nil {
@@ -41,12 +41,15 @@ func (h *house) serve(id task.ID) (func(), error) {
 		return nil, task.Errorf(task.CodeStateStore, "wire.serve", "the control socket cannot be closed to others: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &control.Server{Engine: h.manager, Task: id}
+	s := &control.Server{Engine: h.manager, Task: id, Means: func(ref, state string) bool {
+		return state == h.dirs.State && h.manager.Answers(id, ref)
+	}}
+	h.name(id, name)
 	h.answer(ctx, s, l)
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
-		h.stay(ctx, s, path)
+		h.stay(ctx, s, path, name)
 	}()
 	return func() {
 		cancel()
@@ -73,7 +76,7 @@ const stayInterval = 2 * time.Second
 // stay makes the control socket again when it went away: a logout or a cleaner
 // of temporary files may take the whole runtime folder from a task that lives.
 // What somebody else put in its place is left alone.
-func (h *house) stay(ctx context.Context, s *control.Server, path string) {
+func (h *house) stay(ctx context.Context, s *control.Server, path, name string) {
 	t := time.NewTicker(stayInterval)
 	defer t.Stop()
 	for {
@@ -99,6 +102,7 @@ func (h *house) stay(ctx context.Context, s *control.Server, path string) {
 			continue
 		}
 		h.answer(ctx, s, l)
+		h.name(s.Task, name)
 	}
 }
 

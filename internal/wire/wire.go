@@ -38,11 +38,12 @@ type house struct {
 }
 
 // Engine opens the installation of the calling user and returns the engine that
-// doors act on, and what closes it. Unless quick, it first finishes what is due:
-// dead supervisors, ended retentions, cleanups to retry. note receives what no
+// doors act on, and what closes it. Unless quick, it first opens the inventory and
+// finishes what is due: dead supervisors, ended retentions, cleanups to retry.
+// With quick an operation opens it that needs it. note receives what no
 // caller can be told, one line at a time, at any moment until it is closed.
 func Engine(ctx context.Context, quick bool, note func(string)) (door.Engine, func(), error) {
-	h, err := open(ctx, note)
+	h, err := open(ctx, quick, note)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,7 +55,7 @@ func Engine(ctx context.Context, quick bool, note func(string)) (door.Engine, fu
 
 func (h *house) close() { _ = h.db.Close() }
 
-func open(ctx context.Context, note func(string)) (*house, error) {
+func open(ctx context.Context, quick bool, note func(string)) (*house, error) {
 	dirs, err := sys.FindDirs(os.Getenv)
 	if err != nil {
 		return nil, task.Errorf(task.CodeStateStore, "wire", "no place for state: %w", err).
@@ -83,7 +84,9 @@ func open(ctx context.Context, note func(string)) (*house, error) {
 	}
 	source.RememberIn(dirs.State)
 	h := &house{dirs: dirs, who: identity(dirs)}
-	if h.db, err = inventory.Open(ctx, filepath.Join(dirs.State, "state.db")); err != nil {
+	if file := filepath.Join(dirs.State, "state.db"); quick {
+		h.db = inventory.Later(file)
+	} else if h.db, err = inventory.Open(ctx, file); err != nil {
 		return nil, err
 	}
 	h.worker = sync.OnceValues(func() (string, error) { return ensureWorker(filepath.Join(dirs.State, "bin")) })
@@ -92,8 +95,11 @@ func open(ctx context.Context, note func(string)) (*house, error) {
 		Version: version.String(), Environ: os.Environ(), Platform: platform(),
 		Worker: h.worker,
 		Remote: func(id task.ID) boundary.Remote { return &control.Client{Path: h.socket(id), Task: id} },
-		Serve:  h.serve, Spawn: h.spawn, Remove: h.remove, Checks: h.checks, Usage: usage, Hook: h.hook,
+		Serve:  h.serve, Unname: h.unname, Spawn: h.spawn, Remove: h.remove, Checks: h.checks, Usage: usage, Hook: h.hook,
 		Log: note,
+	}
+	if quick {
+		cfg.Near = h.near
 	}
 	cfg.Drivers = remember(all.Drivers(all.Config{Worker: h.worker}), dirs.State, h.worker)
 	linuxParts(&cfg)

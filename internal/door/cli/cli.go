@@ -31,8 +31,9 @@ type Config struct {
 	Commit  string
 
 	// Engine opens the engine. It is called at most once and only by commands
-	// that need it. With quick the caller wants an answer at once (completion)
-	// and start-up reconciliation is left out. note takes what no operation can
+	// that need it. With quick the caller wants an answer at once (completion, a
+	// command in an open task): start-up reconciliation is left out, or is beside
+	// the operation. note takes what no operation can
 	// return, one line at a time, from any goroutine. The returned func closes it.
 	Engine func(ctx context.Context, quick bool, note func(string)) (door.Engine, func(), error)
 
@@ -134,14 +135,14 @@ func (a *app) root() *cobra.Command {
 
 // open returns the engine, after the launch environment was checked against
 // the workspace.
-func (a *app) open(ctx context.Context, repo string) (door.Engine, error) {
+func (a *app) open(ctx context.Context, repo string, quick bool) (door.Engine, error) {
 	if a.engine != nil {
 		return a.engine, nil
 	}
 	if err := a.checkWorkspaceEnv(repo); err != nil {
 		return nil, err
 	}
-	e, closer, err := a.cfg.Engine(ctx, false, a.ui.aside)
+	e, closer, err := a.cfg.Engine(ctx, quick, a.ui.aside)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +159,7 @@ func (a *app) call(e door.Engine) *door.Call {
 func do[O any](a *app, cmd *cobra.Command, repo, name string, in any, set func(*door.Call)) (O, error) {
 	var zero O
 	ctx := a.interruptible(cmd.Context())
-	e, err := a.open(ctx, repo)
+	e, err := a.open(ctx, repo, false)
 	if err != nil {
 		return zero, canceled(ctx, err)
 	}

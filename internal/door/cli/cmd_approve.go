@@ -213,7 +213,7 @@ func (a *app) watchQuestions(cmd *cobra.Command) error {
 		return task.Errorf(task.CodeUsage, "cli", "--watch needs a terminal to ask at").WithHint("elsewhere: `caisson approve --json` lists what waits")
 	}
 	ctx := a.interruptible(cmd.Context())
-	e, err := a.open(ctx, "")
+	e, err := a.open(ctx, "", false)
 	if err != nil {
 		return canceled(ctx, err)
 	}

@@ -180,7 +180,7 @@ func (a *app) mcpServe(cmd *cobra.Command, repo, listen string, atTTY bool, with
 		}
 		defer tty.Close()
 	}
-	e, err := a.open(ctx, repo)
+	e, err := a.open(ctx, repo, false)
 	if err != nil {
 		return canceled(ctx, err)
 	}

@@ -164,10 +164,11 @@ func (a *app) inSession(cmd *cobra.Command, early bool, repo string, run func(*s
 		return err
 	}
 	defer s.close()
-	e, err := a.open(s.ctx, repo)
+	e, err := a.open(s.ctx, repo, !early)
 	if err != nil {
 		return sessionCanceled(s, err)
 	}
+	s.caughtAll()
 	c := a.call(e)
 	c.IO = &s.io
 	var ended *task.CloseReport

@@ -32,6 +32,7 @@ type session struct {
 	queue   chan os.Signal
 	caught  chan os.Signal
 	done    chan struct{}
+	ready   chan struct{}  // closed when signals are caught
 	wg      sync.WaitGroup // signal goroutines
 
 	started atomic.Bool
@@ -61,7 +62,7 @@ func (a *app) newSession(ctx context.Context, early bool) (*session, error) {
 		a: a, early: early,
 		tty:     isTerminal(a.cfg.Stdin) && isTerminal(a.cfg.Stdout),
 		cancels: make(chan struct{}, 3), signals: make(chan os.Signal), queue: make(chan os.Signal, 64),
-		caught: make(chan os.Signal, 64), done: make(chan struct{}),
+		caught: make(chan os.Signal, 64), done: make(chan struct{}), ready: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.io = door.ExecIO{Signals: s.signals, Cancels: s.cancels, Progress: a.ui.progress, Started: s.onStarted, Summary: s.end}
@@ -71,6 +72,16 @@ func (a *app) newSession(ctx context.Context, early bool) (*session, error) {
 		s.cancel(nil)
 		return nil, err
 	}
+	go s.catch()
+	s.wg.Go(s.watch)
+	s.wg.Go(s.forward)
+	return s, nil
+}
+
+// catch takes over the signals. Each takes two changes of threads, so it is done
+// beside the opening of the engine; no command is started before it is over.
+func (s *session) catch() {
+	defer close(s.ready)
 	// Caught so that a reader of our output that goes away is an error of a
 	// write, and not our end.
 	signal.Notify(s.caught, syscall.SIGPIPE)
@@ -79,10 +90,10 @@ func (a *app) newSession(ctx context.Context, early bool) (*session, error) {
 			signal.Notify(s.caught, sig)
 		}
 	}
-	s.wg.Go(s.watch)
-	s.wg.Go(s.forward)
-	return s, nil
 }
+
+// caughtAll waits until signals are caught.
+func (s *session) caughtAll() { <-s.ready }
 
 // command returns the command as the engine wants it.
 func (s *session) command(argv []string, dir string, env []string) task.Command {
@@ -384,6 +395,7 @@ func (s *session) close() {
 		}
 	}
 	s.end()
+	<-s.ready
 	signal.Stop(s.caught)
 	close(s.done)
 	s.wg.Wait()

@@ -28,3 +28,4 @@ func (s *session) task() task.ID                                   { return "" }
 func (s *session) lost() error                                     { return nil }
 func (s *session) close()                                          {}
 func (s *session) canceled() bool                                  { return false }
+func (s *session) caughtAll()                                      {}

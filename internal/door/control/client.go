@@ -18,6 +18,11 @@ import (
 type Client struct {
 	Path string // of the socket
 	Task task.ID
+	// Ref is what a person called the task in the installation of the state folder
+	// State. When it is set, Path and Task are a guess: the supervisor is asked
+	// whether it is meant, and Exec returns door.ErrElsewhere when it is not, or
+	// when nobody is there to ask.
+	Ref, State string
 }
 
 func (c *Client) dial(ctx context.Context) (*conn, error) {
@@ -52,17 +57,37 @@ func (c *Client) lost(err error) error {
 
 // Exec runs cmd inside. See door.Engine.
 func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
+	files := nonNil(io.Files[:])
 	cn, err := c.dial(ctx)
+	if err != nil && c.Ref != "" && ctx.Err() == nil {
+		return task.Outcome{}, door.ErrElsewhere
+	}
 	if err != nil {
-		closeAll(nonNil(io.Files[:]))
+		closeAll(files)
 		return task.Outcome{}, err
 	}
 	defer cn.c.Close()
+	m := message{Op: "exec", Command: toCommand(cmd)}
+	if c.Ref != "" {
+		if stopped(cn.c) {
+			return task.Outcome{}, door.ErrElsewhere // it would be silent; who has the record can say why
+		}
+		m.Meant = &meant{Ref: []byte(c.Ref), State: []byte(c.State)}
+	}
 	stop := context.AfterFunc(ctx, func() { _ = cn.c.Close() })
 	defer stop()
-	files := nonNil(io.Files[:])
-	err = cn.send(message{Op: "exec", Command: toCommand(cmd)}, files...)
-	closeAll(files)
+	err = cn.send(m, files...)
+	// The other side has its own now. Where another task may be meant they are
+	// kept for it until there is an answer.
+	kept := c.Ref != ""
+	defer func() {
+		if kept {
+			closeAll(files)
+		}
+	}()
+	if !kept {
+		closeAll(files)
+	}
 	if err != nil {
 		return task.Outcome{}, c.lost(err)
 	}
@@ -73,6 +98,15 @@ func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (t
 		m, extra, err := cn.recv()
 		if err != nil {
 			return task.Outcome{}, c.lost(err)
+		}
+		if m.Else && kept {
+			kept = false
+			closeAll(extra)
+			return task.Outcome{}, door.ErrElsewhere
+		}
+		if kept {
+			closeAll(files)
+			kept = false
 		}
 		switch {
 		case m.PTY && len(extra) == 1 && io.OnPTY != nil:

@@ -32,6 +32,8 @@ type message struct {
 	Risky    []task.Risk       `json:"risky,omitempty"` // risky files that were found, before anything is done
 	More     bool              `json:"more,omitempty"`  // of Risky: the next message has more of them
 	Part     []byte            `json:"part,omitempty"`  // the next bytes of its answer
+	Meant    *meant            `json:"meant,omitempty"` // of an exec: refuse it unless this is your task
+	Else     bool              `json:"else,omitempty"`  // the answer to it: another task is meant, nothing was begun
 	Command  *command          `json:"command,omitempty"`
 	Close    *closeOptions     `json:"close,omitempty"`
 	Signal   int               `json:"signal,omitempty"`
@@ -47,6 +49,12 @@ type message struct {
 	Closed   *task.CloseReport `json:"closed,omitempty"`
 	Error    *task.ErrorForm   `json:"error,omitempty"`
 	Done     bool              `json:"done,omitempty"`
+}
+
+// meant is a task as its user calls it: by any text, in one installation.
+type meant struct {
+	Ref   []byte `json:"ref"`
+	State []byte `json:"state"` // the state folder
 }
 
 // command is a task.Command whose texts, which may be any bytes, survive JSON.

@@ -19,6 +19,9 @@ import (
 type Server struct {
 	Engine door.Engine // the manager that holds the live boundary
 	Task   task.ID
+	// Means reports whether ref, in the installation of that state folder, means
+	// the task. When it is nil, a command that asks is for another one.
+	Means func(ref, state string) bool
 	// Closed is called once after a close that ended the task, when the answer
 	// has been sent: the supervisor then exits.
 	Closed func()
@@ -90,6 +93,11 @@ func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File)
 	if m.Command == nil || (!m.Command.TTY && len(files) != 3) || (m.Command.TTY && len(files) != 0) {
 		closeAll(files)
 		_ = c.send(message{Error: task.FormOf(task.Errorf(task.CodeUsage, "control", "malformed exec request")), Done: true})
+		return
+	}
+	if w := m.Meant; w != nil && (s.Means == nil || !s.Means(string(w.Ref), string(w.State))) {
+		closeAll(files)
+		_ = c.send(message{Else: true, Done: true})
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -72,6 +73,23 @@ func parseRights(oob []byte) []*os.File {
 		}
 	}
 	return files
+}
+
+// stopped reports whether the process that listens was stopped (kill -STOP): it
+// takes connections and answers none. In doubt it was not.
+func stopped(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var cred *unix.Ucred
+	_ = raw.Control(func(fd uintptr) { cred, _ = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if cred == nil || cred.Pid <= 0 {
+		return false
+	}
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cred.Pid))
+	_, after, ok := bytes.Cut(b, []byte(") "))
+	return ok && len(after) > 0 && (after[0] == 'T' || after[0] == 't')
 }
 
 // reader returns a fresh read end of the pipe that f writes to, nil when f is no
