@@ -21,7 +21,11 @@ type ignoreRule struct {
 }
 
 // maxIgnore bounds one file of rules; what is beyond is not read.
-const maxIgnore = 1 << 20
+const maxIgnore = 256 << 10
+
+// maxRule bounds one rule; a longer one counts as matching nothing, as no path is
+// that long.
+const maxRule = 4096
 
 // parseIgnore reads rules as git does: a line is one rule, '#' and empty lines are
 // none, '!' takes back, trailing spaces do not count unless escaped.
@@ -65,7 +69,7 @@ func trimSpaces(s string) string {
 func special(c byte) bool { return c == '*' || c == '?' || c == '[' || c == '\\' }
 
 func parseRule(p string) (r ignoreRule, ok bool) {
-	if p, r.negated = strings.CutPrefix(p, "!"); p == "" {
+	if p, r.negated = strings.CutPrefix(p, "!"); p == "" || len(p) > maxRule {
 		return r, false
 	}
 	if p, r.dirOnly = strings.CutSuffix(p, "/"); p == "" {

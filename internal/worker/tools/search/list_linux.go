@@ -139,6 +139,9 @@ func Find(ctx context.Context, p Place, a *contract.GlobArgs) (*contract.GlobRes
 			return nil
 		}
 		return b.each(func(name []byte, typ byte) error {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
 			if path = append(append(path[:0], b.path...), name...); !g.Match(view(path)) {
 				return nil
 			}

@@ -331,6 +331,9 @@ func (w *walk) folders(p pending) error {
 		if e.typ != unix.DT_DIR {
 			continue
 		}
+		if err := context.Cause(w.ctx); err != nil {
+			return err
+		}
 		name := w.name(e)
 		path := p.path + string(name)
 		// The inside of a repository's own folder is never what somebody looks for,
