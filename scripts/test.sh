@@ -82,7 +82,7 @@ tools() {
 		missing+=("C headers (C compile inside a boundary)")
 		pkgs+=(libc6-dev)
 	fi
-	if [ ! -e /usr/lib/openssh/sftp-server ]; then
+	if ! ls /usr/lib/openssh/sftp-server /usr/libexec/openssh/sftp-server /usr/lib/ssh/sftp-server 2>/dev/null | grep -q .; then
 		missing+=("sftp-server (repositories on a network file system)")
 		pkgs+=(openssh-sftp-server)
 	fi

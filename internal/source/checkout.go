@@ -38,6 +38,8 @@ func inspectCheckout(ctx context.Context, o Options) (*Repo, error) {
 	own := filepath.Join(r.Ref.Repo, ".git")
 	st, err := os.Lstat(own)
 	switch {
+	case r.bare:
+		return nil, unsupported("use --source clone or --source worktree", "%s is a bare repository, which has no checkout", quote(r.Ref.Repo))
 	case err != nil || !st.IsDir() || r.gitDir != own || r.Ref.CommonDir != own:
 		// Inside, git would stand before a pointer to something that is not there.
 		return nil, unsupported("use --source worktree or --source clone, or start in the checkout that holds the repository",

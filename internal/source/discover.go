@@ -17,6 +17,7 @@ type layout struct {
 	gitDir string // of this checkout (a linked worktree has its own)
 	common string // shared by all checkouts
 	linked bool
+	bare   bool // there is no checkout around it: top is the git directory itself
 }
 
 // unsupported refuses a repository that is known but cannot be used.
@@ -52,14 +53,39 @@ func discover(dir string) (layout, error) {
 			return l, err
 		}
 		if looksBare(d) {
-			return layout{}, unsupported("make a checkout with `git worktree add` or `git clone` and start there",
-				"%s is a bare repository or the inside of a git directory", quote(d))
+			if filepath.Base(d) == ".git" || exists(filepath.Join(d, "commondir")) {
+				return layout{}, insideGit(d)
+			}
+			l := layout{top: d, gitDir: d, common: d, bare: true}
+			if err := l.usable(); err != nil {
+				return layout{}, err
+			}
+			return l, l.embedded()
 		}
 		if d == filepath.Dir(d) {
 			break
 		}
 	}
 	return layout{}, broken("`--source copy` takes a folder without git; or name a repository with --repo, or run `git init` there", "%s: %w", quote(start), errNoRepo)
+}
+
+// embedded refuses a bare repository in a checkout: a clone or an archive can
+// bring such a folder along, and whoever steps into it means the checkout.
+func (l layout) embedded() error {
+	for d := filepath.Dir(l.top); deviceOf(d) == deviceOf(l.top); d = filepath.Dir(d) {
+		if outer, ok, err := at(d); err != nil || ok && outer.common != l.common {
+			return unsupported("start in "+quote(d)+", or move that folder out of it", "%s is a bare repository inside the checkout %s", quote(l.top), quote(d))
+		}
+		if d == filepath.Dir(d) {
+			break
+		}
+	}
+	return nil
+}
+
+// insideGit refuses to start inside a git directory.
+func insideGit(d string) error {
+	return unsupported("start in the checkout itself, or make one with `git worktree add` or `git clone`", "%s is the inside of a git directory", quote(d))
 }
 
 // errNoRepo says that there is none, and not that one is broken.
@@ -122,27 +148,36 @@ func at(d string) (l layout, ok bool, err error) {
 		return l, false, broken("remove that file, or start in "+quote(filepath.Dir(l.gitDir)),
 			"%s points to the git directory of another checkout, %s", quote(dot), quote(l.gitDir))
 	}
+	if err := l.usable(); err != nil {
+		return l, false, err
+	}
+	return l, true, nil
+}
+
+// usable refuses what no git directory has, and paths that a boundary's plan
+// cannot name.
+func (l layout) usable() error {
 	if !exists(filepath.Join(l.common, "objects")) || !exists(filepath.Join(l.common, "HEAD")) {
-		return l, false, broken("run `git fsck` there", "%s is not a complete git directory", quote(l.common))
+		return broken("run `git fsck` there", "%s is not a complete git directory", quote(l.common))
 	}
 	for _, dir := range []string{l.gitDir, l.common} {
 		for _, name := range []string{"HEAD", "config", "config.worktree", "packed-refs"} {
 			// git would wait for ever at a FIFO.
 			if st, err := os.Stat(filepath.Join(dir, name)); err == nil && !st.Mode().IsRegular() {
-				return l, false, broken("remove it, or clone the repository again", "%s is not a regular file", quote(filepath.Join(dir, name)))
+				return broken("remove it, or clone the repository again", "%s is not a regular file", quote(filepath.Join(dir, name)))
 			}
 		}
 	}
 	for _, p := range []string{l.top, l.gitDir, l.common} {
 		if strings.ContainsAny(p, "\n\x00") {
-			return l, false, unsupported("rename that folder", "the path %s contains a line break", quote(p))
+			return unsupported("rename that folder", "the path %s contains a line break", quote(p))
 		}
 		// The boundary's plan travels as JSON, which would turn it into another name.
 		if !utf8.ValidString(p) {
-			return l, false, unsupported("rename that folder", "the path %s is not UTF-8", quote(p))
+			return unsupported("rename that folder", "the path %s is not UTF-8", quote(p))
 		}
 	}
-	return l, true, nil
+	return nil
 }
 
 // backPointer checks that the linked worktree's administrative folder belongs

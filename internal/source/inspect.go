@@ -61,6 +61,7 @@ type Repo struct {
 
 	sparseIndex bool // and its index does not list what that leaves out
 	partial     bool // objects may be missing: a partial clone fetches them when needed
+	bare        bool // it has no checkout
 }
 
 // knownExtensions are the repository format extensions that do not change what
@@ -144,6 +145,12 @@ func inspectRepo(ctx context.Context, o Options) (*Repo, error) {
 	mode, set := conf.last["core.filemode"]
 	r.fileMode, r.sparse = !set || truth(mode), truth(conf.last["core.sparsecheckout"])
 	r.sparseIndex = truth(conf.last["index.sparse"])
+	if r.bare {
+		if o.Dirty != task.DirtyNone {
+			return nil, task.Errorf(task.CodeUsage, "source.carry", "%s is a bare repository, which has no files that are not committed", quote(r.Ref.Repo)).WithHint("leave --dirty out")
+		}
+		r.note("bare repository: results leave as branch, refs or export")
+	}
 	if err := r.mayCarry(ctx, o); err != nil {
 		return nil, err
 	}
@@ -219,9 +226,14 @@ func (r *Repo) judge(l layout, c *config, env []string) error {
 		return err
 	}
 	r.partial = c.partial()
-	if truth(c.last["core.bare"]) && c.local["core.bare"] && !l.linked {
-		return unsupported("make a checkout with `git worktree add`, or unset core.bare", "%s says that it is a bare repository", quote(l.common))
+	bare := truth(c.last["core.bare"]) && c.local["core.bare"] && !l.linked
+	switch {
+	case l.bare && (c.local["core.bare"] && !bare || c.local["core.worktree"]):
+		return insideGit(l.top) // of a checkout elsewhere
+	case bare && !l.bare && exists(filepath.Join(l.gitDir, "index")):
+		return unsupported("unset core.bare there", "%s says that it is a bare repository, and has a checkout", quote(l.common))
 	}
+	r.bare = bare || l.bare
 	if w := c.last["core.worktree"]; c.local["core.worktree"] && !l.linked {
 		if !filepath.IsAbs(w) {
 			w = filepath.Join(l.gitDir, w)
@@ -239,6 +251,9 @@ func (r *Repo) judge(l layout, c *config, env []string) error {
 	me := os.Geteuid()
 	foreign := false
 	for _, p := range []string{l.top, filepath.Join(l.top, ".git"), l.gitDir, l.common} {
+		if l.bare && p != l.top {
+			continue // one folder is all of it
+		}
 		if o := ownerOf(p); o != me {
 			foreign = true
 			sudo := me == 0 && o >= 0 && envValue(env, "SUDO_UID") == itoa(o)

@@ -39,6 +39,10 @@ func findTarget(ctx context.Context, g *git.Git, ref task.SourceRef, env []strin
 	if ref.CommonDir == "" {
 		return findFolder(ref, gone)
 	}
+	bare := unsupported("take the result with `caisson branch` or `caisson export`", "the task was opened from the bare repository %s, which has no checkout to bring files into", quote(ref.Repo))
+	if ref.CommonDir == ref.Repo && looksBare(ref.Repo) {
+		return nil, bare
+	}
 	l, ok, err := at(ref.Repo)
 	if err != nil {
 		return nil, err
@@ -60,6 +64,9 @@ func findTarget(ctx context.Context, g *git.Git, ref task.SourceRef, env []strin
 	}
 	if err := r.judge(l, conf, env); err != nil {
 		return nil, err
+	}
+	if r.bare {
+		return nil, bare
 	}
 	t := &target{dir: l.top, repo: r, l: l}
 	r.settings = conf.conversions()

@@ -146,15 +146,39 @@ func worktrees() []kind {
 	}
 }
 
+// noCheckout is what a bare repository refuses.
+var noCheckout = map[string][]string{"--dirty": {"bare repository", "leave --dirty out"}, "--source checkout --trust": {"bare repository", "--source clone"}}
+
+// bare brings the result of an open task into a repository without a checkout,
+// in all ways that there are, once it did something.
+func bare(p *place, id string) {
+	p.t.Helper()
+	p.in(id, `git commit -q --allow-empty -m empty; echo task >>a.txt`)
+	p.refused("apply", p.do("apply", "--yes", id), "bare repository", "caisson branch")
+	p.untouched("apply")
+	p.ok("branch", id, "bare-result")
+	if out := p.sh(p.dir, "git diff --name-status HEAD bare-result; git log --format=%s -2 bare-result | tail -n 1; git branch -qD bare-result; rm -rf logs"); out != "M\ta.txt\nempty\n" {
+		p.t.Errorf("branch: %q", out)
+	}
+	p.remember()
+	p.in(id, `git reset -q --hard HEAD~1`)
+}
+
 // bares are repositories without a checkout.
 func bares() []kind {
 	return []kind{
-		{name: "bare repository", does: "refused: make a checkout with `git worktree add` or `git clone`", make: `base src; git clone -q --bare src repo`, refuse: []string{"bare repository", "git worktree add"}},
-		{name: "bare repository in a `.git` folder", does: "refused, as above", make: `base src; mkdir repo; git clone -q --bare src repo/.git`, refuse: []string{"bare repository", "git worktree add"}},
-		{name: "bare repository that a `.git` file names", does: "refused, as above", make: `base src; mkdir repo; git clone -q --bare src repo/.bare; echo "gitdir: ./.bare" >repo/.git`, refuse: []string{"bare repository", "git worktree add"}},
-		{name: "bare repository in a `.git` folder with `extensions.worktreeConfig`", does: "refused, as above", make: `base src; mkdir repo; git clone -q --bare src repo/.git; cd repo/.git; git config extensions.worktreeConfig true; git config --unset core.bare; git config --file config.worktree core.bare true`,
-			refuse: []string{"bare repository", "git worktree add"}},
-		{name: "inside a git directory", does: "refused, as above", make: `base repo`, dir: "repo/.git/refs", top: "repo", refuse: []string{"the inside of a git directory", "git worktree add"}},
+		{name: "bare repository", does: "works; inside, the files are at its path. `branch`, `export` and refs bring the result back, `apply` is refused, and so are `--dirty` and `--source checkout`", make: `base src; git clone -q --bare src repo`,
+			skip: "home dirty", other: noCheckout, more: bare, notes: []string{"bare repository"}},
+		{name: "bare repository in a `.git` folder", does: "as above; the files are where that folder is", make: `base src; mkdir repo; git clone -q --bare src repo/.git`, skip: "home dirty", other: noCheckout, more: bare},
+		{name: "bare repository that a `.git` file names", does: "as above", make: `base src; mkdir repo; git clone -q --bare src repo/.bare; echo "gitdir: ./.bare" >repo/.git`, skip: "home dirty", other: noCheckout, more: bare},
+		{name: "bare repository in a `.git` folder with `extensions.worktreeConfig`", does: "as above", make: `base src; mkdir repo; git clone -q --bare src repo/.git; cd repo/.git; git config extensions.worktreeConfig true; git config --unset core.bare; git config --file config.worktree core.bare true`,
+			skip: "home dirty", other: noCheckout, more: bare},
+		{name: "bare repository without `core.bare`, its linked worktree beside", does: "as above", make: `base src; git clone -q --bare src repo; git -C repo worktree add -q ../linked; git -C repo config --unset core.bare`, skip: "home dirty", other: noCheckout, more: bare},
+		{name: "bare repository without a commit", does: "works", make: `git init -q --bare repo`, skip: "edit home dirty worktree", other: noCheckout},
+		{name: "bare repository inside a checkout", does: "refused: a clone can bring such a folder along; start in the checkout", make: `base repo; git clone -q --bare repo repo/sub`, dir: "repo/sub", top: "repo", refuse: []string{"inside the checkout", "start in"}},
+		{name: "folder in a bare repository", does: "works, as in the repository", make: `base src; git clone -q --bare src repo`, dir: "repo/refs/heads", top: "repo", skip: "home dirty", other: noCheckout, more: bare},
+		{name: "inside a git directory", does: "refused: start in the checkout", make: `base repo`, dir: "repo/.git/refs", top: "repo", refuse: []string{"the inside of a git directory", "git worktree add"}},
+		{name: "inside a separate git directory", does: "refused, as above", make: `base --separate-git-dir=repo.git repo`, dir: "repo.git", top: "repo", refuse: []string{"the inside of a git directory", "start in the checkout"}},
 		{name: "`core.bare=true` in the repository of a checkout", does: "refused: unset `core.bare`", make: `base repo; git -C repo config core.bare true`, refuse: []string{"core.bare"}},
 	}
 }
