@@ -80,6 +80,14 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 	defer l.tools.leave()
 	k, err := l.newCall(c, o)
 	if err != nil {
+		// Also what makes no sense is on record, without what it said.
+		sum := sha256.Sum256(c.Args)
+		who := (&toolCall{by: o.By}).actor()
+		_, lerr := l.log.AppendBulk(context.WithoutCancel(ctx), evidence.ToolRefused, who, map[string]any{"tool": short(c.Tool, 60), "arguments_sha256": hex.EncodeToString(sum[:]), "arguments_bytes": len(c.Args),
+			"code": string(task.CodeOf(err)), "error": short(err.Error(), 500)})
+		if lerr != nil {
+			err = errors.Join(err, lerr)
+		}
 		return nil, err
 	}
 	res := &task.ToolResult{Schema: toolSchema, Task: l.id, Call: k.id, Tool: k.tool, Digest: k.digest, Refused: k.refused}

@@ -26,8 +26,10 @@ const (
 	maxSpill = 64 << 20
 	// stdinMost bounds what a command gets as its input.
 	stdinMost = 8 << 20
-	ptyRows   = 24
-	ptyCols   = 120
+	// liveTime is how long an ended call waits for its caller to take the output.
+	liveTime = 10 * time.Second
+	ptyRows  = 24
+	ptyCols  = 120
 )
 
 // commandText is a command as a rule's pattern sees it.
@@ -110,7 +112,10 @@ func (m *Manager) runShell(ctx context.Context, l *live, k *toolCall, a *contrac
 		return nil, nil, task.Errorf(task.CodeUnavailable, "tool", "no pipe for the command: %w", err)
 	}
 	o, err := m.execute(tctx, l, k.command(a), &door.ExecIO{Files: p.Files, OnPTY: p.OnPTY, Started: func(task.ID) { p.Feed(a.Stdin, false) }})
+	// A caller that does not take what it is handed on must not hold up the end.
+	patience := time.AfterFunc(liveTime, func() { out.GiveUp(); errs.GiveUp() })
 	p.End()
+	patience.Stop()
 	if err == nil && o.Reason == "" {
 		o.Reason = l.limited(ctx, o, k.begun)
 	}

@@ -120,3 +120,42 @@ func TestPump(t *testing.T) {
 		t.Errorf("%d bytes of %d", r.Bytes, len(big))
 	}
 }
+
+// TestLive hands every piece on in order, waits for a slow listener, and leaves
+// one that never returns.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	var got []byte
+	s := &Stream{Live: func(p []byte) { got = append(got, p...) }}
+	var want []byte
+	buf := make([]byte, 10)
+	for i := range 1000 {
+		buf = fmt.Appendf(buf[:0], "piece %d\n", i)
+		want = append(want, buf...)
+		_, _ = s.Write(buf) // the same memory each time
+	}
+	if err := s.Close(); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
+	}
+
+	stuck := make(chan struct{})
+	defer close(stuck)
+	s = &Stream{Live: func([]byte) { <-stuck }}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 100 {
+			_, _ = s.Write([]byte("x"))
+		}
+		_ = s.Close()
+	}()
+	s.GiveUp()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("a listener that does not return holds everything up")
+	}
+	if r := s.Result(); r.Bytes != 100 {
+		t.Errorf("%d bytes of 100", r.Bytes)
+	}
+}

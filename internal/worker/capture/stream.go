@@ -7,6 +7,7 @@
 package capture
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
@@ -26,7 +27,9 @@ const TailSize = 4 << 10
 
 // Stream collects what goes through one pipe. Safe for concurrent use.
 type Stream struct {
-	// Live receives every piece as it comes; may be nil.
+	// Live receives every piece as it comes, from one goroutine, and is waited
+	// for: a reader that is slow makes the program slow. May be nil. GiveUp ends
+	// the waiting.
 	Live func(p []byte)
 	// Spill opens the file for everything, once there is more than is kept in
 	// memory; the stream closes it. nil: there is none.
@@ -34,6 +37,12 @@ type Stream struct {
 	// MaxSpill bounds the file, File is what to call it.
 	MaxSpill int64
 	File     string
+
+	begin  sync.Once
+	pieces chan []byte
+	heard  chan struct{} // closed when Live has got everything
+	gave   chan struct{} // closed by GiveUp
+	giving sync.Once
 
 	mu      sync.Mutex
 	n       int64
@@ -46,17 +55,46 @@ type Stream struct {
 	closed  bool
 }
 
+// GiveUp leaves a Live that does not return to itself: it gets nothing more.
+func (s *Stream) GiveUp() {
+	s.begin.Do(s.listen)
+	s.giving.Do(func() { close(s.gave) })
+}
+
+// listen is called once.
+func (s *Stream) listen() {
+	s.pieces, s.heard, s.gave = make(chan []byte, 16), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(s.heard)
+		for {
+			select {
+			case <-s.gave:
+				return
+			case p, ok := <-s.pieces:
+				if !ok {
+					return
+				}
+				s.Live(p)
+			}
+		}
+	}()
+}
+
 // Write implements io.Writer. It fails never: a program must not be held up by
 // a full disk of ours.
 func (s *Stream) Write(p []byte) (int, error) {
 	size := len(p)
+	if s.Live != nil {
+		s.begin.Do(s.listen)
+		select {
+		case s.pieces <- bytes.Clone(p):
+		case <-s.gave:
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return len(p), nil
-	}
-	if s.Live != nil {
-		s.Live(p)
+		return size, nil
 	}
 	if s.sum == nil {
 		s.sum = sha256.New()
@@ -93,8 +131,17 @@ func (s *Stream) spill(p []byte) {
 	s.err = err
 }
 
-// Close lets go of the file. What comes later is dropped.
+// Close lets go of the file, once Live has got everything. There is one writer,
+// and it is the one that closes: nothing comes later.
 func (s *Stream) Close() error {
+	if s.Live != nil {
+		s.begin.Do(s.listen)
+		close(s.pieces)
+		select {
+		case <-s.heard:
+		case <-s.gave:
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
