@@ -4,6 +4,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/caisson-dev/caisson/internal/probe"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -37,7 +38,7 @@ func environment(req task.Request, id task.ID, who task.Identity, host []string)
 			out[k] = v
 		}
 	}
-	if p := cleanPath(have["PATH"]); p != "" {
+	if p := cleanPath(have["PATH"], have["HOME"]); p != "" {
 		out["PATH"] = p
 	}
 	if s := have["SHELL"]; strings.HasPrefix(s, "/bin/") || strings.HasPrefix(s, "/usr/bin/") {
@@ -87,12 +88,14 @@ func validName(k string) bool {
 }
 
 // cleanPath keeps the absolute entries of PATH, once each. An empty or relative
-// entry means the working directory, which inside is the task's own content.
-func cleanPath(p string) string {
+// entry means the working directory, which inside is the task's own content. One
+// among credentials of the home is left out: an agent client puts programs for its
+// own use there, and would have the folder shown inside.
+func cleanPath(p, home string) string {
 	var out []string
 	seen := map[string]bool{}
 	for _, d := range strings.Split(p, ":") {
-		if strings.HasPrefix(d, "/") && !seen[d] {
+		if strings.HasPrefix(d, "/") && !seen[d] && !probe.InSecretPlace(home, d) {
 			seen[d] = true
 			out = append(out, d)
 		}

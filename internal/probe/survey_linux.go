@@ -20,12 +20,6 @@ type SurveyInput struct {
 	Control    []string            // more sockets: those of other tasks
 }
 
-// secretPlaces are places below a home folder that hold credentials.
-var secretPlaces = []string{".ssh", ".aws", ".azure", ".config/gcloud", ".config/gh", ".config/git/credentials", ".config/hub", ".config/containers/auth.json",
-	".gnupg", ".netrc", ".git-credentials", ".docker/config.json", ".kube", ".npmrc", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".m2/settings.xml",
-	".gradle/gradle.properties", ".terraform.d/credentials.tfrc.json", ".vault-token", ".config/op", ".local/share/keyrings", ".password-store", ".pgpass", ".my.cnf",
-	".mozilla", ".config/google-chrome", ".config/chromium", ".thunderbird", ".bash_history", ".zsh_history", ".claude.json", ".claude", ".codex", ".gemini", ".config/fish/fish_variables"}
-
 // daemonWords mark the sockets of daemons that act with the host's authority.
 var daemonWords = []string{"docker", "podman", "containerd", "crio", "buildkit", "dbus", "/bus", "systemd", "libvirt", "lxd", "incus", "snapd", "caisson", "polkit", "udev", "journal", "varlink", "kubelet", "WSL"}
 

@@ -64,6 +64,7 @@ const mcpExample = `  Claude Code
     command = "caisson"
     args = ["mcp", "--repo", "/home/me/project"]
     tool_timeout_sec = 86400
+    required = true
     [features]
     shell_tool = false
     unified_exec = false

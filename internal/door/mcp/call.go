@@ -198,7 +198,9 @@ func failure(res *task.ToolResult, err error) *sdk.CallToolResult {
 		if len(res.Refused) > 0 {
 			b.WriteString("\n" + ignored(res.Refused))
 		}
-		out.StructuredContent = structured(res)
+		// Not as the structured answer: a client that shows its model nothing but that
+		// would hide the reason.
+		out.Meta["caisson/result"] = structured(res)
 	}
 	out.Content = []sdk.Content{&sdk.TextContent{Text: b.String()}}
 	return out
