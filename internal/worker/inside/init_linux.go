@@ -244,6 +244,7 @@ func relay(host, space *frame.Conn, pid int, dir string) int {
 // system call that the scheduler learns of by looking now and then, seldom when
 // little happens.
 func pump(from, to *frame.Conn, rest func(), end chan<- int, box *toolbox, eof int, allowed ...frame.Kind) {
+	left := 0 // bytes that frames left behind, generously
 	for {
 		f, err := from.Read()
 		if err == io.EOF {
@@ -268,7 +269,10 @@ func pump(from, to *frame.Conn, rest func(), end chan<- int, box *toolbox, eof i
 			ok = to.Write(f) == nil
 		}
 		f.CloseFDs()
-		rest()
+		if left += 2*len(f.Body) + 2<<10; left > worthRest {
+			left = 0
+			rest()
+		}
 		if !ok {
 			end <- ExitChannel
 			return
