@@ -396,7 +396,7 @@ func (s *session) close() {
 	}
 	s.end()
 	<-s.ready
-	signal.Stop(s.caught)
+	go signal.Stop(s.caught) // not waited for: mostly the program ends before
 	close(s.done)
 	s.wg.Wait()
 	s.cancel(nil)

@@ -28,12 +28,15 @@ type Client struct {
 func (c *Client) dial(ctx context.Context) (*conn, error) {
 	addr, done := address(c.Path)
 	defer done()
-	d := net.Dialer{Timeout: 5 * time.Second}
-	nc, err := d.DialContext(ctx, "unix", addr)
+	if ctx.Err() != nil {
+		return nil, c.silent(context.Cause(ctx))
+	}
+	// The kernel answers at once, also when nobody accepts: no need to interrupt it.
+	nc, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: addr, Net: "unix"})
 	if err != nil {
 		return nil, c.silent(err)
 	}
-	return &conn{c: nc.(*net.UnixConn)}, nil
+	return &conn{c: nc}, nil
 }
 
 // silent is the error of a request that nobody has begun.
@@ -67,7 +70,7 @@ func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (t
 		return task.Outcome{}, err
 	}
 	defer cn.c.Close()
-	m := message{Op: "exec", Command: toCommand(cmd)}
+	m := request{Op: "exec", Command: toCommand(cmd)}
 	if c.Ref != "" {
 		if stopped(cn.c) {
 			return task.Outcome{}, door.ErrElsewhere // it would be silent; who has the record can say why
@@ -95,7 +98,7 @@ func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (t
 	defer close(done)
 	go forward(cn, io, done)
 	for {
-		m, extra, err := cn.recv()
+		m, extra, err := recv[step](cn)
 		if err != nil {
 			return task.Outcome{}, c.lost(err)
 		}
@@ -121,7 +124,7 @@ func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (t
 			if io.Summary != nil {
 				sum = io.Summary()
 			}
-			if err := cn.send(message{Summary: &sum}); err != nil {
+			if err := cn.send(request{Summary: &sum}); err != nil {
 				closeAll(extra)
 				return task.Outcome{}, c.lost(err)
 			}
@@ -147,13 +150,13 @@ func forward(cn *conn, io *door.ExecIO, done <-chan struct{}) {
 			if !ok {
 				io.Signals = nil
 			} else if n, isNum := s.(syscall.Signal); isNum {
-				_ = cn.send(message{Signal: int(n)})
+				_ = cn.send(request{Signal: int(n)})
 			}
 		case _, ok := <-io.Cancels:
 			if !ok {
 				io.Cancels = nil
 			} else {
-				_ = cn.send(message{Cancel: true})
+				_ = cn.send(request{Cancel: true})
 			}
 		}
 	}
@@ -168,11 +171,11 @@ func (c *Client) Close(ctx context.Context, o door.CloseOptions) (*task.CloseRep
 	defer cn.c.Close()
 	stop := context.AfterFunc(ctx, func() { _ = cn.c.Close() })
 	defer stop()
-	if err := cn.send(message{Op: "close", Close: &closeOptions{DryRun: o.DryRun, Discard: o.Discard, Keep: o.Keep}}); err != nil {
+	if err := cn.send(request{Op: "close", Close: &closeOptions{DryRun: o.DryRun, Discard: o.Discard, Keep: o.Keep}}); err != nil {
 		return nil, c.lost(err)
 	}
 	for {
-		m, extra, err := cn.recv()
+		m, extra, err := recv[message](cn)
 		closeAll(extra)
 		switch {
 		case err != nil:
@@ -193,10 +196,10 @@ func (c *Client) Ping(ctx context.Context) error {
 	}
 	defer cn.c.Close()
 	_ = cn.c.SetDeadline(time.Now().Add(5 * time.Second))
-	if err := cn.send(message{Op: "ping"}); err != nil {
+	if err := cn.send(request{Op: "ping"}); err != nil {
 		return err
 	}
-	m, extra, err := cn.recv()
+	m, extra, err := recv[step](cn)
 	closeAll(extra)
 	if err == nil && m.Error != nil {
 		err = m.Error.Err()

@@ -24,28 +24,44 @@ import (
 // thing that crosses: the content of a file, with JSON's escapes.
 const maxMessage = 40 << 20
 
-// message is the one form both sides speak: exactly one field besides Op is
-// set. Descriptors travel with the message that names them.
+// What crosses is JSON with exactly one field besides op set. Descriptors travel
+// with the message that names them. There are three types of one form, so that a
+// command does not build, at each start of the program and for each supervisor,
+// what encodes reports that it never sees.
+
+// request is what a client says.
+type request struct {
+	Op      string          `json:"op,omitempty"`    // "exec", "close", "ping", or one of ops.go
+	In      json.RawMessage `json:"in,omitempty"`    // of an operation of ops.go
+	Meant   *meant          `json:"meant,omitempty"` // of an exec: refuse it unless this is your task
+	Command *command        `json:"command,omitempty"`
+	Close   *closeOptions   `json:"close,omitempty"`
+	Signal  int             `json:"signal,omitempty"`
+	Cancel  bool            `json:"cancel,omitempty"`
+	Summary *door.IOSummary `json:"summary,omitempty"`
+}
+
+// step is what a supervisor answers to a command, one after the other, and the
+// end of every other answer.
+type step struct {
+	Else     bool            `json:"else,omitempty"` // another task is meant, nothing was begun
+	Started  bool            `json:"started,omitempty"`
+	PTY      bool            `json:"pty,omitempty"` // one descriptor: the master
+	Progress string          `json:"progress,omitempty"`
+	Exited   bool            `json:"exited,omitempty"` // the command ended: send the summary
+	Outcome  *task.Outcome   `json:"outcome,omitempty"`
+	Error    *task.ErrorForm `json:"error,omitempty"`
+	Done     bool            `json:"done,omitempty"`
+}
+
+// message is what it answers to everything else.
 type message struct {
-	Op       string            `json:"op,omitempty"`    // request: "exec", "close", "ping", or one of ops.go
-	In       json.RawMessage   `json:"in,omitempty"`    // of an operation of ops.go
 	Risky    []task.Risk       `json:"risky,omitempty"` // risky files that were found, before anything is done
 	More     bool              `json:"more,omitempty"`  // of Risky: the next message has more of them
 	Part     []byte            `json:"part,omitempty"`  // the next bytes of its answer
-	Meant    *meant            `json:"meant,omitempty"` // of an exec: refuse it unless this is your task
-	Else     bool              `json:"else,omitempty"`  // the answer to it: another task is meant, nothing was begun
-	Command  *command          `json:"command,omitempty"`
-	Close    *closeOptions     `json:"close,omitempty"`
-	Signal   int               `json:"signal,omitempty"`
-	Cancel   bool              `json:"cancel,omitempty"`
-	Summary  *door.IOSummary   `json:"summary,omitempty"`
-	Started  bool              `json:"started,omitempty"`
-	PTY      bool              `json:"pty,omitempty"` // one descriptor: the master
 	Progress string            `json:"progress,omitempty"`
 	Output   *output           `json:"output,omitempty"` // of a tool call that runs
 	Asked    *task.Question    `json:"asked,omitempty"`  // the tool call waits for a person
-	Exited   bool              `json:"exited,omitempty"` // the command ended: send the summary
-	Outcome  *task.Outcome     `json:"outcome,omitempty"`
 	Closed   *task.CloseReport `json:"closed,omitempty"`
 	Error    *task.ErrorForm   `json:"error,omitempty"`
 	Done     bool              `json:"done,omitempty"`
@@ -95,7 +111,8 @@ type conn struct {
 	mu sync.Mutex // one writer at a time
 }
 
-func (c *conn) send(m message, files ...*os.File) error {
+// send sends a request, a step or a message.
+func (c *conn) send(m any, files ...*os.File) error {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -103,42 +120,31 @@ func (c *conn) send(m message, files ...*os.File) error {
 	if len(body) > maxMessage {
 		return task.Errorf(task.CodeUsage, "control", "a request of %d bytes is longer than %d", len(body), maxMessage)
 	}
-	var head [4]byte
-	binary.BigEndian.PutUint32(head[:], uint32(len(body)))
+	// In one piece: whoever waits for it is woken once.
+	whole := append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := sendWithFiles(c.c, head[:], files); err != nil {
-		return err
-	}
-	_, err = c.c.Write(body)
-	return err
+	return sendWithFiles(c.c, whole, files)
 }
 
-// recv returns the next message and the descriptors that came with it; the
-// caller closes them.
-func (c *conn) recv() (message, []*os.File, error) {
+// recv returns the next M and the descriptors that came with it; the caller
+// closes them.
+func recv[M request | step | message](c *conn) (m M, files []*os.File, err error) {
 	var head [4]byte
-	files, err := recvWithFiles(c.c, head[:])
-	if err != nil {
-		return message{}, nil, err
-	}
-	fail := func(err error) (message, []*os.File, error) {
-		for _, f := range files {
-			_ = f.Close()
-		}
-		return message{}, nil, err
-	}
-	n := binary.BigEndian.Uint32(head[:])
-	if n > maxMessage {
-		return fail(fmt.Errorf("control: message of %d bytes", n))
+	if files, err = recvWithFiles(c.c, head[:]); err != nil {
+		return m, nil, err
 	}
 	var body bytes.Buffer // grows with what comes, not with what was announced
-	if _, err := io.CopyN(&body, c.c, int64(n)); err != nil {
-		return fail(err)
+	n := binary.BigEndian.Uint32(head[:])
+	if n > maxMessage {
+		err = fmt.Errorf("control: message of %d bytes", n)
+	} else if _, err = io.CopyN(&body, c.c, int64(n)); err == nil {
+		err = json.Unmarshal(body.Bytes(), &m)
 	}
-	var m message
-	if err := json.Unmarshal(body.Bytes(), &m); err != nil {
-		return fail(err)
+	if err != nil {
+		closeAll(files)
+		var none M
+		return none, nil, err
 	}
 	return m, files, nil
 }

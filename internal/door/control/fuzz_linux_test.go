@@ -45,7 +45,7 @@ func FuzzMessages(f *testing.F) {
 		w.Close()
 		c := &conn{c: fc.(*net.UnixConn)}
 		for range len(b) + 1 { // each message is at least its length
-			m, files, err := c.recv()
+			m, files, err := recv[request](c)
 			if len(files) > 0 {
 				t.Fatalf("descriptors that nobody sent: %v", files)
 			}

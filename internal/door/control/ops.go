@@ -51,14 +51,14 @@ type (
 const riskSize = 100
 
 // operate carries out one operation with one answer.
-func (s *Server) operate(ctx context.Context, c *conn, m message, files []*os.File) {
+func (s *Server) operate(ctx context.Context, c *conn, m request, files []*os.File) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// The caller's wish to end it arrives on the same connection, and so does its
 	// death. What has begun to change files is finished or undone all the same.
 	go func() {
 		for {
-			m, extra, err := c.recv()
+			m, extra, err := recv[request](c)
 			closeAll(extra)
 			if err != nil {
 				cancel(task.Errorf(task.CodeCanceled, "control", "the caller went away"))
@@ -87,7 +87,7 @@ func (s *Server) operate(ctx context.Context, c *conn, m message, files []*os.Fi
 
 // result calls the engine. Which task it is comes from the socket, never from
 // the message.
-func (s *Server) result(ctx context.Context, c *conn, m message, files []*os.File) (any, error) {
+func (s *Server) result(ctx context.Context, c *conn, m request, files []*os.File) (any, error) {
 	id := string(s.Task)
 	progress := func(text string) { _ = c.send(message{Progress: text}) }
 	risky := func(rs []task.Risk) {
@@ -152,13 +152,13 @@ func (c *Client) operate(ctx context.Context, a asking, out any, files ...*os.Fi
 	}
 	defer cn.c.Close()
 	stop := context.AfterFunc(ctx, func() {
-		if cn.send(message{Cancel: true}) != nil {
+		if cn.send(request{Cancel: true}) != nil {
 			_ = cn.c.Close()
 		}
 		_ = cn.c.SetReadDeadline(time.Now().Add(cancelTime))
 	})
 	defer stop()
-	err = cn.send(message{Op: a.op, In: body}, files...)
+	err = cn.send(request{Op: a.op, In: body}, files...)
 	closeAll(files)
 	if err != nil {
 		if unread(err) {
@@ -169,7 +169,7 @@ func (c *Client) operate(ctx context.Context, a asking, out any, files ...*os.Fi
 	var answer []byte
 	var risks []task.Risk
 	for first := true; ; first = false {
-		m, extra, err := cn.recv()
+		m, extra, err := recv[message](cn)
 		closeAll(extra)
 		switch {
 		case err != nil && first && ctx.Err() == nil && unread(err):

@@ -56,12 +56,12 @@ func (s *Server) handle(ctx context.Context, uc *net.UnixConn) {
 	defer uc.Close()
 	c := &conn{c: uc}
 	if err := sys.CheckPeer(uc); err != nil {
-		_ = c.send(message{Error: task.FormOf(task.Errorf(task.CodeDenied, "control", "%v", err)), Done: true})
+		_ = c.send(step{Error: task.FormOf(task.Errorf(task.CodeDenied, "control", "%v", err)), Done: true})
 		return
 	}
 	// A peer that connects and says nothing must not hold a goroutine for ever.
 	_ = uc.SetReadDeadline(time.Now().Add(10 * time.Second))
-	m, files, err := c.recv()
+	m, files, err := recv[request](c)
 	if err != nil {
 		return
 	}
@@ -76,9 +76,9 @@ func (s *Server) handle(ctx context.Context, uc *net.UnixConn) {
 		s.operate(ctx, c, m, files)
 		return
 	case "ping":
-		_ = c.send(message{Done: true})
+		_ = c.send(step{Done: true})
 	default:
-		_ = c.send(message{Error: task.FormOf(task.Errorf(task.CodeUnsupported, "control", "no operation %q here", m.Op)), Done: true})
+		_ = c.send(step{Error: task.FormOf(task.Errorf(task.CodeUnsupported, "control", "no operation %q here", m.Op)), Done: true})
 	}
 	closeAll(files)
 }
@@ -89,15 +89,15 @@ func closeAll(files []*os.File) {
 	}
 }
 
-func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File) {
+func (s *Server) exec(ctx context.Context, c *conn, m request, files []*os.File) {
 	if m.Command == nil || (!m.Command.TTY && len(files) != 3) || (m.Command.TTY && len(files) != 0) {
 		closeAll(files)
-		_ = c.send(message{Error: task.FormOf(task.Errorf(task.CodeUsage, "control", "malformed exec request")), Done: true})
+		_ = c.send(step{Error: task.FormOf(task.Errorf(task.CodeUsage, "control", "malformed exec request")), Done: true})
 		return
 	}
 	if w := m.Meant; w != nil && (s.Means == nil || !s.Means(string(w.Ref), string(w.State))) {
 		closeAll(files)
-		_ = c.send(message{Else: true, Done: true})
+		_ = c.send(step{Else: true, Done: true})
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -111,15 +111,15 @@ func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File)
 	eio := &door.ExecIO{
 		Signals: signals, Cancels: cancels,
 		OnPTY: func(master *os.File) {
-			_ = c.send(message{PTY: true}, master)
+			_ = c.send(step{PTY: true}, master)
 			_ = master.Close()
 		},
-		Started:  func(task.ID) { _ = c.send(message{Started: true}) },
-		Progress: func(text string) { _ = c.send(message{Progress: text}) },
+		Started:  func(task.ID) { _ = c.send(step{Started: true}) },
+		Progress: func(text string) { _ = c.send(step{Progress: text}) },
 		Summary: func() door.IOSummary {
 			// From here the caller may close its read ends at any moment.
 			after.open()
-			_ = c.send(message{Exited: true})
+			_ = c.send(step{Exited: true})
 			select {
 			case sum := <-summary:
 				if sum != nil {
@@ -138,7 +138,7 @@ func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File)
 	go func() {
 		defer close(summary)
 		for {
-			m, extra, err := c.recv()
+			m, extra, err := recv[request](c)
 			closeAll(extra)
 			if err != nil {
 				cancel(task.Errorf(task.CodeCanceled, "control", "the caller of the command went away"))
@@ -162,10 +162,10 @@ func (s *Server) exec(ctx context.Context, c *conn, m message, files []*os.File)
 		}
 	}()
 	out, err := s.Engine.Exec(ctx, string(s.Task), cmd, eio)
-	_ = c.send(message{Outcome: &out, Error: task.FormOf(err), Done: true})
+	_ = c.send(step{Outcome: &out, Error: task.FormOf(err), Done: true})
 }
 
-func (s *Server) close(ctx context.Context, c *conn, m message) {
+func (s *Server) close(ctx context.Context, c *conn, m request) {
 	o := door.CloseOptions{Progress: func(text string) { _ = c.send(message{Progress: text}) }}
 	if m.Close != nil {
 		o.DryRun, o.Discard, o.Keep = m.Close.DryRun, m.Close.Discard, m.Close.Keep

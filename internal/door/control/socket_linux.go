@@ -15,7 +15,7 @@ import (
 // maxFiles is how many descriptors one message may carry: three pipe ends.
 const maxFiles = 3
 
-func sendWithFiles(c *net.UnixConn, head []byte, files []*os.File) error {
+func sendWithFiles(c *net.UnixConn, b []byte, files []*os.File) error {
 	var oob []byte
 	if len(files) > 0 {
 		fds := make([]int, len(files))
@@ -24,9 +24,9 @@ func sendWithFiles(c *net.UnixConn, head []byte, files []*os.File) error {
 		}
 		oob = unix.UnixRights(fds...)
 	}
-	n, _, err := c.WriteMsgUnix(head, oob, nil)
-	if err == nil && n < len(head) {
-		_, err = c.Write(head[n:])
+	n, _, err := c.WriteMsgUnix(b, oob, nil)
+	if err == nil && n < len(b) {
+		_, err = c.Write(b[n:])
 	}
 	return err
 }

@@ -17,7 +17,7 @@ const (
 )
 
 // tools carries out what is about tool calls.
-func (s *Server) tools(ctx context.Context, c *conn, m message, progress func(string)) (any, error) {
+func (s *Server) tools(ctx context.Context, c *conn, m request, progress func(string)) (any, error) {
 	id := string(s.Task)
 	switch m.Op {
 	case "tool":
