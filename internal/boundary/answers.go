@@ -25,7 +25,7 @@ func (m *Manager) Questions(ctx context.Context, ref string) ([]task.Question, e
 		return l.queue.Questions(), nil
 	}
 	if ref != "" {
-		t, err := m.cfg.DB.Find(ctx, ref)
+		t, err := m.find(ctx, ref)
 		if err != nil {
 			return nil, err
 		}

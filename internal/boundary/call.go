@@ -41,7 +41,7 @@ func (m *Manager) Exec(ctx context.Context, ref string, cmd task.Command, io *do
 			}
 			m.ReapDue(ctx) // as at every start that opens the inventory
 		}
-		t, err := m.cfg.DB.Find(ctx, ref)
+		t, err := m.find(ctx, ref)
 		if err != nil {
 			closeFiles(io.Files[:])
 			return task.Outcome{}, err

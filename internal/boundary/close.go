@@ -39,7 +39,7 @@ type endOptions struct {
 
 // Close implements door.Engine.
 func (m *Manager) Close(ctx context.Context, ref string, o door.CloseOptions) (*task.CloseReport, error) {
-	t, err := m.cfg.DB.Find(ctx, ref)
+	t, err := m.find(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -189,6 +189,9 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 		}
 		return nil, errors.Join(task.Errorf(task.CodeOf(err), "close", "the end of task %s cannot be recorded, so %s: %w", l.id, text, err).
 			WithHint("then `caisson reap` brings its work out and ends it"), kerr)
+	}
+	if err := m.closeChildren(ctx, l, rep, o); err != nil {
+		return m.stuck(ctx, l, rep, err)
 	}
 	tell(o.tell, "ending processes")
 	if err := m.endProcesses(ctx, l, t); err != nil {

@@ -46,11 +46,14 @@ const insideUID = 1000
 // decide looks at the repository, the machine and the wishes, and says what the
 // boundary would be. It has no effect.
 func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv []string) (*decided, error) {
+	parent, err := m.asChild(ctx, &req)
+	if err != nil {
+		return nil, err
+	}
 	d := &decided{req: req}
 	if err := m.accepts(&d.req); err != nil {
 		return nil, err
 	}
-	var err error
 	if d.driver, err = m.driver(req.Backend); err != nil {
 		return nil, err
 	}
@@ -66,13 +69,24 @@ func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv
 				WithHint("put it elsewhere, for example in ~/bin")
 		}
 	}
-	return d, m.weigh(ctx, d, id, argv)
+	if err := m.weigh(ctx, d, id, argv); err != nil {
+		return nil, err
+	}
+	if parent != nil {
+		return d, policy.Within(parent, &d.plan.Plan, d.tools)
+	}
+	return d, nil
 }
 
 // weigh says what a boundary around d.repo would be on this machine.
 func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []string) (err error) {
 	if d.caps, err = d.probe(ctx); err != nil {
 		return err
+	}
+	if !d.caps.Usable {
+		if err := m.noneInside(); err != nil {
+			return err
+		}
 	}
 	findings, err := m.draft(ctx, d, id)
 	if err != nil {

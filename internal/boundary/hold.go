@@ -36,7 +36,7 @@ type doing struct {
 // act does something to a task wherever it can be done, and waits for a process
 // that is creating or ending it just now, or is at it with another operation.
 func (m *Manager) act(ctx context.Context, ref string, d doing) error {
-	t, err := m.cfg.DB.Find(ctx, ref)
+	t, err := m.find(ctx, ref)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (m *Manager) Keep(ctx context.Context, ref string, o door.KeepOptions) (*ta
 		return nil, task.Errorf(task.CodeUsage, "keep", "a retention needs a reason of at most %d bytes", maxReason)
 	}
 	r := &task.Retention{Owner: m.cfg.Identity.Login, Until: time.Now().Add(o.For).UTC(), Why: o.Reason}
-	t, err := m.cfg.DB.Find(ctx, ref)
+	t, err := m.find(ctx, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -135,12 +135,15 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 		Schema: "caisson.task/1", ID: id, Name: d.req.Name, Owner: m.cfg.Identity.Login, Created: time.Now().UTC(),
 		Backend: d.driver.Name(), Source: d.repo.Ref, Command: argv, Levels: plan.Levels, Findings: plan.Findings, Grants: plan.Grants,
 		Limits: plan.Limits, Tools: d.tools, Trust: d.req.Trust, Unattended: d.req.Unattended, NotIsolated: plan.NotIsolated, TaskDir: l.dir,
-		Keep: d.req.Keep, Need: d.req.Need, Rootfs: d.spec.Rootfs, Objects: d.repo.Objects, Identity: m.cfg.Identity,
+		Parent: task.ID(d.req.Parent), Keep: d.req.Keep, Need: d.req.Need, Rootfs: d.spec.Rootfs, Objects: d.repo.Objects, Identity: m.cfg.Identity,
 	}
 	if d.req.Asking.Rules != nil || d.req.Asking.Hook != "" {
 		view.Asking = &d.req.Asking // a task that is resumed keeps its rules
 	}
 	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+		if err := m.bound(tx, d.req.Parent); err != nil {
+			return err
+		}
 		if err := tx.CreateTask(inventory.Task{View: view, Repo: d.repo.Ref.Repo, Base: d.repo.Ref.Base, OwnerUID: m.cfg.Identity.UID}); err != nil {
 			return err
 		}
@@ -253,8 +256,12 @@ func hiding(secrets []string) *evidence.Redactor {
 // build makes source and boundary and proves them.
 func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(string)) error {
 	plan := &d.plan.Plan
-	if _, err := l.log.AppendBulk(ctx, evidence.TaskCreated, m.actor(), map[string]any{
-		"name": d.req.Name, "source": plan.Source, "trust": d.req.Trust, "unattended": d.req.Unattended, "origin": d.req.Origin, "version": m.cfg.Version}); err != nil {
+	made := map[string]any{
+		"name": d.req.Name, "source": plan.Source, "trust": d.req.Trust, "unattended": d.req.Unattended, "origin": d.req.Origin, "version": m.cfg.Version}
+	if d.req.Parent != "" {
+		made["parent"] = d.req.Parent
+	}
+	if _, err := l.log.AppendBulk(ctx, evidence.TaskCreated, m.actor(), made); err != nil {
 		return err
 	}
 	if _, err := l.log.AppendBulk(ctx, evidence.PlanDecided, self, map[string]any{

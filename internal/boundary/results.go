@@ -52,7 +52,7 @@ func (m *Manager) result(ctx context.Context, t *inventory.Task, progress func(s
 
 // Diff implements door.Engine.
 func (m *Manager) Diff(ctx context.Context, ref string, w io.Writer, o door.DiffOptions) (*task.DiffReport, error) {
-	t, err := m.cfg.DB.Find(ctx, ref)
+	t, err := m.find(ctx, ref)
 	if err != nil {
 		return nil, err
 	}

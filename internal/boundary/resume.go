@@ -22,7 +22,7 @@ var _ = sys.RegisterFaults("resume.held", "resume.intended", "resume.recorded", 
 // Resume implements door.Engine: it has a supervisor process make a boundary
 // around the files of a task that were kept.
 func (m *Manager) Resume(ctx context.Context, ref string, o door.ResumeOptions) (*task.View, error) {
-	t, err := m.cfg.DB.Find(ctx, ref)
+	t, err := m.find(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +75,9 @@ func (m *Manager) mayResume(t inventory.Task) error {
 		return no("task %s is %s: nothing ever ran in it", v.ID, v.State).WithHint("`caisson open` starts a new task")
 	default:
 		return no("task %s is %s: another process is at it", v.ID, v.State).WithHint("`caisson show %s` says how far it is", v.ID)
+	}
+	if v.Parent != "" {
+		return left(no("task %s was a child of %s, whose authority ended with it", v.ID, v.Parent), v)
 	}
 	intact := v.Ran && m.hasFiles(&live{id: v.ID, dir: m.taskDir(v.ID)}) && !exists(filepath.Join(m.taskDir(v.ID), "kept"))
 	for _, r := range v.Resources {

@@ -51,7 +51,7 @@ func (m *Manager) Tool(ctx context.Context, ref string, c task.ToolCall, o door.
 	// Whoever holds the task passes its id; spare it the database.
 	l := m.lookup(task.ID(ref))
 	if l == nil {
-		t, err := m.cfg.DB.Find(ctx, ref)
+		t, err := m.find(ctx, ref)
 		if err != nil {
 			return nil, err
 		}

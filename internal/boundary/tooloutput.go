@@ -16,7 +16,7 @@ import (
 // closes it.
 func (m *Manager) OpenOutput(ctx context.Context, ref, name string) (io.ReadCloser, error) {
 	none := task.Errorf(task.CodeNotFound, "output", "the task has no output %q", short(name, 100))
-	t, err := m.cfg.DB.Find(ctx, ref)
+	t, err := m.find(ctx, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func (m *Manager) List(ctx context.Context, all bool) ([]task.View, error) {
 
 // Show implements door.Engine.
 func (m *Manager) Show(ctx context.Context, ref string) (*task.View, error) {
-	t, err := m.cfg.DB.Find(ctx, ref)
+	t, err := m.find(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (m *Manager) Show(ctx context.Context, ref string) (*task.View, error) {
 
 // Log implements door.Engine.
 func (m *Manager) Log(ctx context.Context, ref string, follow bool, emit func(door.Event) error) error {
-	t, err := m.cfg.DB.Find(ctx, ref)
+	t, err := m.find(ctx, ref)
 	if err != nil {
 		return err
 	}

@@ -74,6 +74,7 @@ const (
 	TaskStuck         Type = "task.stuck"
 	TaskSealed        Type = "task.sealed"
 	TaskClosed        Type = "task.closed"
+	ChildEnded        Type = "child.ended"   // in the record of its parent: what became of it
 	RetentionSet      Type = "retention.set" // `keep`: a person said until when files stay
 	ResumeIntent      Type = "resume.intent"
 	ResumeFailed      Type = "resume.failed" // the task is kept as before
@@ -95,7 +96,7 @@ var Types = []Type{
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
 	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallIntent, CallOutcome, CallCanceled, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, ArtifactKept, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
-	TaskClosed, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
+	TaskClosed, ChildEnded, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
 	ExportIntent, ExportOutcome, CheckoutChanged, LogRepaired,
 }
 

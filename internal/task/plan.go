@@ -93,10 +93,11 @@ type GitIdentity struct {
 // Request is what a person asked for, after flags and environment were read
 // and before anything was looked at. All paths are as typed.
 type Request struct {
-	Name       string            `json:"name"` // any text; may be empty
-	Repo       string            `json:"repo"` // directory; empty = working directory
-	Base       string            `json:"base"` // revision; empty = HEAD
-	At         string            `json:"at"`   // path inside; empty = same as the checkout
+	Name       string            `json:"name"`             // any text; may be empty
+	Parent     string            `json:"parent,omitempty"` // id, or a beginning of it, or name, of an open task: this one gets at most its authority
+	Repo       string            `json:"repo"`             // directory; empty = working directory
+	Base       string            `json:"base"`             // revision; empty = HEAD
+	At         string            `json:"at"`               // path inside; empty = same as the checkout
 	Strategy   Strategy          `json:"strategy"`
 	Dirty      Dirty             `json:"dirty,omitempty"`
 	History    History           `json:"history"`

@@ -56,6 +56,7 @@ type View struct {
 	Schema      string      `json:"schema"` // "caisson.task/1"
 	ID          ID          `json:"id"`
 	Name        string      `json:"name"`
+	Parent      ID          `json:"parent,omitempty"` // the task that this one is a child of
 	State       State       `json:"state"`
 	Owner       string      `json:"owner"`
 	Created     time.Time   `json:"created"`

@@ -64,7 +64,7 @@ func (h *house) spawn(ctx context.Context, what boundary.Order, progress func(st
 	if err != nil {
 		dir = ""
 	}
-	if what.Request.Repo == "" {
+	if what.Request.Repo == "" && what.Request.Parent == "" {
 		what.Request.Repo = dir // the supervisor itself stands in /
 	}
 	cmd, in, out, err := h.resident(dir, nil, SuperviseArg)

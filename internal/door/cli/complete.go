@@ -87,7 +87,7 @@ func fixed(values []string) cobra.CompletionFunc {
 }
 
 // complete registers what the values of the shared flags can be.
-func (r *requestFlags) complete(_ *app, cmd *cobra.Command) {
+func (r *requestFlags) complete(a *app, cmd *cobra.Command) {
 	dirs := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	}
@@ -95,11 +95,16 @@ func (r *requestFlags) complete(_ *app, cmd *cobra.Command) {
 		"repo": dirs, "rootfs": dirs, "ro": dirs, "at": dirs,
 		"source": fixed(strategies), "dirty": fixed(dirtyModes), "history": fixed(histories), "keep": fixed(keepModes),
 		"backend": fixed(backends), "net": fixed([]string{"none"}), "grant": fixed(grantKinds), "need": completeNeed,
-		"name": cobra.NoFileCompletions, "base": cobra.NoFileCompletions, "env": cobra.NoFileCompletions, "memory": cobra.NoFileCompletions,
+		"name": cobra.NoFileCompletions, "parent": a.completeParent, "base": cobra.NoFileCompletions, "env": cobra.NoFileCompletions, "memory": cobra.NoFileCompletions,
 		"cpus": cobra.NoFileCompletions, "pids": cobra.NoFileCompletions, "disk": cobra.NoFileCompletions, "timeout": cobra.NoFileCompletions,
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, f)
 	}
+}
+
+// completeParent offers the open tasks.
+func (a *app) completeParent(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.completeTaskIn(task.Ready, task.Paused)(cmd, nil, "")
 }
 
 func completeNeed(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

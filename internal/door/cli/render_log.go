@@ -39,7 +39,7 @@ var phrases = map[string]string{
 	"supervisor.lost": "supervisor lost", "channel.poisoned": "channel poisoned", "call.canceled": "cancellation",
 	"limit.hit": "limit hit", "work.found": "work found", "rescue.intent": "about to rescue", "rescue.done": "rescued",
 	"rescue.failed": "rescue failed", "cleanup.intent": "about to remove", "cleanup.outcome": "removed",
-	"task.state": "state", "task.kept": "kept", "task.stuck": "stuck", "task.sealed": "sealed", "task.closed": "closed",
+	"task.state": "state", "task.kept": "kept", "task.stuck": "stuck", "task.sealed": "sealed", "task.closed": "closed", "child.ended": "child",
 	"retention.set": "to be kept", "resume.intent": "about to resume", "resume.failed": "not resumed, kept as before",
 	"apply.intent": "about to apply", "apply.outcome": "applied", "apply.recovered": "an apply that was cut short was taken back",
 	"fetch.intent": "about to fetch commits", "branch.intent": "about to make a branch", "branch.outcome": "branch made", "export.intent": "about to export", "export.outcome": "exported",

@@ -19,6 +19,7 @@ func (a *app) renderTask(w io.Writer, v *task.View) error {
 	t.printf("%s  %s\n", a.ui.paint(bold, title), a.ui.paint(stateColor(v.State), stateWord(v.State, v.Removing)))
 	t.field("problem", v.Problem)
 	t.field("owner", v.Owner)
+	t.field("child of", string(v.Parent))
 	t.field("created", v.Created.Local().Format(time.DateTime)+" ("+age(time.Since(v.Created))+" ago)")
 	t.field("backend", v.Backend)
 	t.source(v.Source)

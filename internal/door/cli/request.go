@@ -15,6 +15,7 @@ import (
 // are kept as typed: they are read by request, so that every mistake becomes
 // one kind of error.
 type requestFlags struct {
+	parent                                                      string
 	name, repo, base, at, source, history, backend, rootfs, net string
 	memory, cpus, pids, disk, timeout, keep                     string
 	need, ro, env, grant, allow, publish                        []string
@@ -41,6 +42,7 @@ var (
 func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&r.name, "name", "", "a name to call the task by `NAME`")
+	f.StringVar(&r.parent, "parent", "", "make it a child of an open task: it gets at most its authority and ends with it `TASK`")
 	f.StringVar(&r.repo, "repo", "", "repository to work on, or folder or archive to copy (default: the one around the working directory) `DIR`")
 	f.StringVar(&r.base, "base", "", "revision to start from (default HEAD) `REV`")
 	f.StringVar(&r.at, "at", "", "where the source stands inside (default: the same path as outside) `DIR`")
@@ -104,7 +106,7 @@ func discardError(discard bool, keep string) error {
 // a person's word: of levels the higher counts, other conflicts are refused.
 func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, error) {
 	q := task.Request{
-		Name: r.name, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs,
+		Name: r.name, Parent: r.parent, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs,
 		Strategy: task.Strategy(r.source), Dirty: task.Dirty(r.dirty), History: task.History(r.history), Keep: task.Keep(r.keep),
 		Need: task.Vector{}, RO: r.ro, Grants: r.grant,
 		Trust: r.trust, Unattended: r.unattended, Discard: r.discard,
@@ -118,7 +120,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	if err := r.refuseLater(); err != nil {
 		return q, err
 	}
-	for _, empty := range []string{"name", "repo", "base", "at", "source", "dirty", "history", "backend", "rootfs", "net", "memory", "cpus", "pids", "disk", "timeout", "keep"} {
+	for _, empty := range []string{"name", "parent", "repo", "base", "at", "source", "dirty", "history", "backend", "rootfs", "net", "memory", "cpus", "pids", "disk", "timeout", "keep"} {
 		if f := cmd.Flags().Lookup(empty); f.Changed && f.Value.String() == "" {
 			return q, usagef(cmd, "--%s needs a value that is not empty", empty)
 		}

@@ -21,6 +21,9 @@ import (
 func Decode(tool string, raw []byte) (args any, refused []string, err error) {
 	t, ok := Lookup(tool)
 	if !ok {
+		if why := StaysBehind(tool); why != "" {
+			return nil, nil, Fail(NotFound, "%s is not carried into a task: %s", cut(tool, 60), why)
+		}
 		return nil, nil, Fail(NotFound, "there is no tool %q", cut(tool, 60))
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {

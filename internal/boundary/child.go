@@ -1,0 +1,90 @@
+package boundary
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/policy"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// asChild finds the parent that a request names, and bounds the request by it.
+// nil: it names none.
+func (m *Manager) asChild(ctx context.Context, req *task.Request) (*task.View, error) {
+	if req.Parent == "" {
+		return nil, nil
+	}
+	t, err := m.find(ctx, req.Parent)
+	if err != nil {
+		return nil, err
+	}
+	if err := mayHaveChildren(&t.View); err != nil {
+		return nil, err
+	}
+	if *req, err = policy.Child(&t.View, *req, time.Now()); err != nil {
+		return nil, err
+	}
+	req.Parent = string(t.ID())
+	return &t.View, nil
+}
+
+func mayHaveChildren(v *task.View) error {
+	if v.State != task.Ready && v.State != task.Paused {
+		return task.Errorf(task.CodeState, "open", "task %s is %s: only an open task has children", v.ID, v.State).
+			WithHint("`caisson ls` lists the open ones")
+	}
+	return nil
+}
+
+// bound records nothing, but refuses a child whose parent began to end since it
+// was decided: whoever ends the parent looks for its children after that.
+func (m *Manager) bound(tx *inventory.Tx, parent string) error {
+	if parent == "" {
+		return nil
+	}
+	t, err := tx.Task(task.ID(parent))
+	if err != nil {
+		return err
+	}
+	return mayHaveChildren(&t.View)
+}
+
+// closeChildren ends the children of a task that is ending, and puts on its
+// record what became of each. Their work is rescued as at any end. One that
+// cannot be ended keeps its parent from being closed for good only in words: the
+// parent's own processes must end all the same.
+func (m *Manager) closeChildren(ctx context.Context, l *live, rep *task.CloseReport, o endOptions) error {
+	all, err := m.cfg.DB.List(ctx, true)
+	if err != nil {
+		return err
+	}
+	for _, t := range all {
+		v := &t.View
+		if v.Parent != l.id {
+			continue
+		}
+		body := map[string]any{"child": v.ID, "name": v.Name, "state": v.State}
+		if v.State != task.Closed && v.State != task.Kept && v.State != task.Stuck {
+			tell(o.tell, "closing its child "+string(v.ID))
+			r, err := m.Close(ctx, string(v.ID), door.CloseOptions{Keep: o.keep, Progress: o.tell})
+			switch {
+			case err != nil:
+				body["error"] = err.Error()
+				rep.Notes = append(rep.Notes, "its child "+string(v.ID)+" could not be closed: "+err.Error())
+			default:
+				body["state"], body["closed"] = r.State, true
+				rep.Notes = append(rep.Notes, "its child "+string(v.ID)+" was closed: it is "+string(r.State))
+			}
+		}
+		if l.log != nil {
+			if _, lerr := l.log.Append(ctx, evidence.ChildEnded, self, body); lerr != nil {
+				return errors.Join(err, lerr)
+			}
+		}
+	}
+	return nil
+}
