@@ -349,7 +349,9 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing) 
 	if err := sys.Fault("open.probed"); err != nil {
 		return err
 	}
-	set := func(v *task.View) { v.Levels, v.Findings = levels, append(v.Findings, findings...) }
+	set := func(v *task.View) {
+		v.Levels, v.Channel, v.Findings = levels, st.channel, append(v.Findings, findings...)
+	}
 	if mismatch != nil && l.resumed != nil {
 		return mismatch // and kept as before
 	}

@@ -19,6 +19,8 @@ import (
 type standing struct {
 	inst backend.Instance
 	wk   *worker.Client
+	// channel is what probe found the channel to be.
+	channel task.Assurance
 }
 
 // startTime bounds making a boundary and hearing from its worker.
@@ -47,7 +49,7 @@ func (m *Manager) stand(ctx context.Context, d backend.Driver, s *backend.Spec, 
 		}
 		return nil, err
 	}
-	return &standing{inst, wk}, nil
+	return &standing{inst: inst, wk: wk}, nil
 }
 
 func (m *Manager) connect(ctx context.Context, inst backend.Instance, poison func(error)) (*worker.Client, error) {
@@ -107,10 +109,6 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 	for a, h := range host {
 		obs.Levels[a], obs.Seen[a] = h.level, h.why
 	}
-	if seen.WorkerPID != 0 {
-		// worker.Start was told this pid: a frame from anybody else ends the channel.
-		obs.Levels[task.CHN], obs.Seen[task.CHN] = 2, "unnamed socket; the kernel names the worker as sender of every frame, and each carries a key's tag"
-	}
 	if w, err := probe.ObserveHost(seen.WorkerPID); err == nil {
 		obs.Worker = &w
 	}
@@ -120,8 +118,30 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 			break
 		}
 	}
+	channel, why := assured(st.wk.Assurance(), &obs)
+	obs.Levels[task.CHN], obs.Seen[task.CHN] = channel.Level(), why
 	proved, how, findings := probe.Judge(&spec, report, &obs)
+	if st.channel = channel; proved[task.CHN] < channel.Level() {
+		st.channel = task.MACOnly // from inside it looked otherwise
+	}
 	return proved, how, findings, report, nil
+}
+
+// assured is what was proved of the worker's channel: what the client checks of
+// every frame, as long as the worker is another than the tools as the host sees
+// it.
+func assured(a task.Assurance, obs *probe.Observation) (task.Assurance, string) {
+	if a != task.KernelObject {
+		return a, "each frame carries a key's tag; the kernel names no sender"
+	}
+	if w, s := obs.Worker, obs.Space; w != nil && s != nil {
+		for _, ns := range []string{"user", "pid"} {
+			if w.NS[ns] != 0 && w.NS[ns] == s.NS[ns] {
+				return task.MACOnly, "the worker shares its " + ns + " namespace with the tools"
+			}
+		}
+	}
+	return a, "kernel-object: an inherited socket without a name at either end; the kernel names the worker as sender of every frame, and each carries a key's tag"
 }
 
 // probeSpec says what the inside shall try, from what this machine has.

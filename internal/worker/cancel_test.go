@@ -5,11 +5,9 @@ package worker_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -152,45 +150,6 @@ func TestCancelBeatsForkBomb(t *testing.T) {
 	_, out, _ := b.sh("ls -d /proc/[0-9]* | wc -l")
 	if len(out) > 2 {
 		t.Errorf("%s processes left", out)
-	}
-}
-
-// Cancels at any moment, beside calls that are left alone.
-func TestCancelStorm(t *testing.T) {
-	b := start(t)
-	var wg sync.WaitGroup
-	sem := make(chan struct{}, 8)
-	for i := range 200 {
-		wg.Go(func() {
-			sem <- struct{}{}
-			defer func() { <-sem }()
-			if i%4 == 0 {
-				if exit, out, _ := b.sh(fmt.Sprintf("echo %d; exit 6", i)); exit != 6 || out != fmt.Sprintf("%d\n", i) {
-					t.Errorf("bystander %d: %d %q", i, exit, out)
-				}
-				return
-			}
-			r, err := b.exec(worker.Command{Argv: []string{"sh", "-c", "(setsid sleep 5555 &); sleep 0.01; sleep 5556"}})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			time.Sleep(time.Duration(rand.IntN(15)) * time.Millisecond) // the storm's randomness, not a wait for anything
-			if err := r.Cancel(context.Background(), time.Duration(rand.IntN(3))*time.Millisecond); err != nil {
-				t.Error(err)
-			}
-			if _, err := r.Wait(deadline(t, 20*time.Second)); err != nil {
-				t.Error(err)
-			}
-			_ = r.in.Close()
-		})
-	}
-	wg.Wait()
-	if n := count(b, "sleep 555[56]"); n != "0\n" {
-		t.Errorf("%s left", n)
-	}
-	if err := b.client.Ping(deadline(t, 20*time.Second)); err != nil {
-		t.Error(err)
 	}
 }
 

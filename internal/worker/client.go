@@ -36,6 +36,8 @@ type Client struct {
 	paused   bool
 	lastOK   time.Time // when the tool space last answered anything
 
+	assurance task.Assurance // set before Start returns
+
 	done chan struct{} // closed once err is set
 	wg   sync.WaitGroup
 }
@@ -70,7 +72,7 @@ func Start(ctx context.Context, conn net.Conn, o Options) (*Client, error) {
 	def(&o.HeartbeatLost, 30*time.Second)
 	def(&o.StartTimeout, 30*time.Second)
 	def(&o.WriteTimeout, 30*time.Second)
-	t, err := newTransport(conn, o)
+	t, assured, err := newTransport(conn, o)
 	if err != nil {
 		_ = conn.Close()
 		return nil, task.Errorf(task.CodeChannel, op, "channel to the worker: %w", err)
@@ -99,9 +101,13 @@ func Start(ctx context.Context, conn net.Conn, o Options) (*Client, error) {
 		_ = c.Close()
 		return nil, err
 	}
+	c.assurance = assured // the answer to the greeting was checked as every frame will be
 	c.wg.Go(c.heartbeat)
 	return c, nil
 }
+
+// Assurance says what this channel checks of every frame that it takes.
+func (c *Client) Assurance() task.Assurance { return c.assurance }
 
 // Done is closed when the channel is given up or closed.
 func (c *Client) Done() <-chan struct{} { return c.done }

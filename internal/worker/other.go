@@ -6,11 +6,12 @@ import (
 	"net"
 	"os"
 
+	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker/frame"
 )
 
-func newTransport(conn net.Conn, o Options) (frame.Transport, error) {
-	return &stream{conn: conn, timeout: o.WriteTimeout}, nil
+func newTransport(conn net.Conn, o Options) (frame.Transport, task.Assurance, error) {
+	return &stream{conn: conn, timeout: o.WriteTimeout}, task.MACOnly, nil
 }
 
 func borrow(fs []*os.File) ([]int, func(), error) {

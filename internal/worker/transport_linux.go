@@ -4,35 +4,57 @@ import (
 	"net"
 	"os"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker/frame"
 )
 
 // newTransport picks what conn can do. Only a unix socket carries descriptors
 // and names the sender.
-func newTransport(conn net.Conn, o Options) (frame.Transport, error) {
+func newTransport(conn net.Conn, o Options) (frame.Transport, task.Assurance, error) {
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
-		return &stream{conn: conn, timeout: o.WriteTimeout}, nil
+		return &stream{conn: conn, timeout: o.WriteTimeout}, task.MACOnly, nil
 	}
+	assured := task.MACOnly
 	if o.WorkerPID != 0 {
 		raw, err := u.SyscallConn()
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		var serr error
 		if err := raw.Control(func(fd uintptr) {
-			serr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+			if serr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1); serr == nil && nameless(int(fd)) {
+				assured = task.KernelObject
+			}
 		}); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		if serr != nil {
-			return nil, serr
+			return nil, "", serr
 		}
 	}
-	return &unixSocket{conn: u, peer: int32(o.WorkerPID), timeout: o.WriteTimeout}, nil
+	return &unixSocket{conn: u, peer: int32(o.WorkerPID), timeout: o.WriteTimeout}, assured, nil
+}
+
+// nameless reports whether fd is a connected stream that has no name at either
+// end, so that nobody ever could connect to it, and tells its senders.
+func nameless(fd int) bool {
+	// Asked for the length alone: as a text, no name looks like an abstract one.
+	unnamed := func(call uintptr) bool {
+		var addr unix.RawSockaddrUnix
+		size := uint32(unix.SizeofSockaddrUnix)
+		_, _, e := unix.Syscall(call, uintptr(fd), uintptr(unsafe.Pointer(&addr)), uintptr(unsafe.Pointer(&size)))
+		return e == 0 && addr.Family == unix.AF_UNIX && size == 2
+	}
+	typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	cred, cerr := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED)
+	listens, lerr := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return err == nil && cerr == nil && lerr == nil && typ == unix.SOCK_STREAM && cred == 1 && listens == 0 &&
+		unnamed(unix.SYS_GETSOCKNAME) && unnamed(unix.SYS_GETPEERNAME)
 }
 
 // unixSocket is a frame.Transport over the host's end of a socketpair.

@@ -234,6 +234,9 @@ func (t *tail) follow(r *os.File) {
 		b := make([]byte, 1024)
 		for {
 			n, err := r.Read(b)
+			if sys.Canary {
+				sys.Mirrored(b[:n])
+			}
 			t.mu.Lock()
 			t.buf = append(t.buf, b[:n]...)
 			if len(t.buf) > tailSize {

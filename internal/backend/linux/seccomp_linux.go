@@ -115,6 +115,7 @@ func toolFilter(ptrace, userns bool) []byte {
 		allow = append(allow, unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV)
 	}
 	p.socketRules()
+	p.limitRules()
 
 	var ioctl []insn
 	ioctl = append(ioctl, loadArg(1))
@@ -160,6 +161,18 @@ func workerFilter() []byte {
 	p.verdict(append(append([]int(nil), workerAllowed...), workerAllowedArch...), retAllow)
 	p.verdict(append([]int(nil), absent...), errnoRet(unix.ENOSYS))
 	return p.end()
+}
+
+// limitRules let a process set its own limits and read everybody's. The kernel
+// lets one process set those of another of its user, and pid 1 of the tool space
+// is one: with no processor time, memory or descriptors left it would end.
+func (p *program) limitRules() {
+	const newLimit = offArgs + 8*2 // a pointer, so both halves count
+	p.when(unix.SYS_PRLIMIT64,
+		loadArg(0), jump(unix.BPF_JEQ, 0, 5, 0),
+		load(newLimit), jump(unix.BPF_JEQ, 0, 0, 2),
+		load(newLimit+4), jump(unix.BPF_JEQ, 0, 1, 0),
+		ret(errnoRet(unix.EPERM)), ret(retAllow))
 }
 
 // socketRules leave UNIX, TCP and UDP over IPv4 and IPv6, and the route family

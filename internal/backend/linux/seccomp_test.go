@@ -103,6 +103,9 @@ func TestToolFilterRefuses(t *testing.T) {
 		{call{"raw", unix.SYS_SOCKET, [6]uintptr{unix.AF_INET, unix.SOCK_RAW, 1}}, unix.EPERM},
 		{call{"sctp", unix.SYS_SOCKET, [6]uintptr{unix.AF_INET, unix.SOCK_STREAM, 132}}, unix.EPERM},
 		{call{"netlink audit", unix.SYS_SOCKET, [6]uintptr{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT}}, unix.EPERM},
+		{call{"prlimit of another", unix.SYS_PRLIMIT64, [6]uintptr{bad, unix.RLIMIT_CPU, bad}}, unix.EPERM},
+		{call{"prlimit of another, a low pointer", unix.SYS_PRLIMIT64, [6]uintptr{1, unix.RLIMIT_CPU, 8}}, unix.EPERM},
+		{call{"prlimit of another, a high pointer", unix.SYS_PRLIMIT64, [6]uintptr{1, unix.RLIMIT_CPU, high}}, unix.EPERM},
 		{call{"a call of the future", 1000, [6]uintptr{}}, unix.ENOSYS},
 	}
 	if x32Bit != 0 {
@@ -225,5 +228,19 @@ func TestWorkerFilterRefuses(t *testing.T) {
 	}
 	if same > 3 && !seccompActive() {
 		t.Errorf("%d of %d calls answer the same without the filter: the test proves little", same, len(list))
+	}
+}
+
+// Limits of one's own may be set, and anybody's read, as far as the kernel lets
+// one.
+func TestToolFilterLimits(t *testing.T) {
+	for name, c := range map[string]call{
+		"own, set":        {"", unix.SYS_PRLIMIT64, [6]uintptr{0, unix.RLIMIT_CPU, ^uintptr(0)}},
+		"another's, read": {"", unix.SYS_PRLIMIT64, [6]uintptr{1 << 30, unix.RLIMIT_CPU, 0, 0}},
+	} {
+		c.Name = name
+		if got := tryCalls(t, toolFilter(false, false), []call{c})[name]; got == unix.EPERM {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -57,6 +57,7 @@ func (a *app) renderTask(w io.Writer, v *task.View) error {
 		t.field("to keep", fmt.Sprintf("when it ends, until %s for %s: %s", stamp(r.Until), r.Owner, r.Why))
 	}
 	t.field("folder", v.TaskDir)
+	t.field("channel", clean(string(v.Channel)))
 	t.levels(v.Levels, true)
 	t.findings(v.Findings)
 	t.grants(v.Grants)

@@ -17,6 +17,8 @@ import (
 	"io"
 	"math"
 	"sync"
+
+	"github.com/caisson-dev/caisson/internal/sys"
 )
 
 // Kind says what a frame is.
@@ -99,7 +101,8 @@ func (f *Frame) CloseFDs() {
 // Conn is one end of a channel. One goroutine reads, any number write.
 // After the first failed Read or Write every later one fails.
 type Conn struct {
-	t Transport
+	t   Transport
+	end string // which end this is, for test builds
 
 	// owned by the reader
 	recvSeq uint64
@@ -119,7 +122,7 @@ type Conn struct {
 func Dial(t Transport) (*Conn, error) {
 	secret := make([]byte, SecretSize)
 	_, _ = rand.Read(secret) // never fails since Go 1.24: the program is ended instead
-	c := &Conn{t: t, sendMAC: zeroMAC()}
+	c := &Conn{t: t, end: "dialed", sendMAC: zeroMAC()}
 	if err := c.Write(Frame{Kind: Request, Body: secret}); err != nil {
 		return nil, err
 	}
@@ -129,7 +132,7 @@ func Dial(t Transport) (*Conn, error) {
 // Accept makes the worker's end: it reads the hello. Nothing else is believed
 // before it, and it is not believed twice.
 func Accept(t Transport) (*Conn, error) {
-	c := &Conn{t: t, recvMAC: zeroMAC()}
+	c := &Conn{t: t, end: "accepted", recvMAC: zeroMAC()}
 	f, err := c.Read()
 	if err != nil {
 		return nil, err
@@ -222,6 +225,9 @@ func (c *Conn) Write(f Frame) error {
 	if cap(b) <= 16<<10 {
 		c.buf = b // a rare large frame is not kept alive
 	}
+	if sys.Canary {
+		sys.Mirror(c.end+" sent", b)
+	}
 	if err := c.t.Send(b, f.FDs); err != nil {
 		return c.fail(err)
 	}
@@ -278,8 +284,11 @@ func (c *Conn) read() (f Frame, err error) {
 	c.recvMAC.Write(h[:32])
 	c.recvMAC.Write(f.Body)
 	var tag [32]byte
-	if !hmac.Equal(c.recvMAC.Sum(tag[:0]), h[32:]) {
+	if !hmac.Equal(c.recvMAC.Sum(tag[:0]), h[32:]) && !sys.Without("mac") {
 		return f, ErrTag
+	}
+	if sys.Canary {
+		sys.Mirror(c.end+" took", h, f.Body)
 	}
 	c.recvSeq++
 	return f, nil

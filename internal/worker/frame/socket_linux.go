@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/sys"
 )
 
 // Socket is a Transport over a blocking stream socket that this process owns.
@@ -16,7 +18,9 @@ type Socket struct {
 // NewSocket takes over fd. When peer is not 0, every byte must have been sent
 // by that process, as the kernel says it.
 func NewSocket(fd, peer int) (*Socket, error) {
-	unix.CloseOnExec(fd)
+	if !sys.Without("cloexec") {
+		unix.CloseOnExec(fd)
+	}
 	if err := unix.SetNonblock(fd, false); err != nil {
 		return nil, err
 	}
@@ -28,6 +32,14 @@ func NewSocket(fd, peer int) (*Socket, error) {
 	return &Socket{fd: fd, peer: int32(peer)}, nil
 }
 
+// closing makes descriptors that come with a frame close on exec.
+var closing = func() int {
+	if sys.Without("cloexec") {
+		return 0
+	}
+	return unix.MSG_CMSG_CLOEXEC
+}()
+
 // OOBSize is the room for the descriptors of one frame and the sender. More
 // than that is cut off by the kernel, which is reported as a bad frame.
 var OOBSize = unix.CmsgSpace(4*MaxFDs) + unix.CmsgSpace(unix.SizeofUcred)
@@ -36,7 +48,7 @@ var OOBSize = unix.CmsgSpace(4*MaxFDs) + unix.CmsgSpace(unix.SizeofUcred)
 func (s *Socket) Recv(p []byte) (int, []int, error) {
 	var oob [128]byte
 	for {
-		n, oobn, flags, _, err := unix.Recvmsg(s.fd, p, oob[:OOBSize], unix.MSG_CMSG_CLOEXEC)
+		n, oobn, flags, _, err := unix.Recvmsg(s.fd, p, oob[:OOBSize], closing)
 		if err == unix.EINTR {
 			continue
 		}
@@ -85,7 +97,7 @@ func ParseOOB(n int, oob []byte, flags int, peer int32) (fds []int, err error) {
 		err = io.EOF
 	case n == 0:
 		err = ErrFDs
-	case peer != 0 && (sender != peer || names != 1):
+	case peer != 0 && !sys.Without("sender") && (sender != peer || names != 1):
 		err = ErrSender
 	}
 	return fds, err

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/worker/frame"
 )
 
@@ -32,6 +33,9 @@ func runCall() int {
 	runtime.GOMAXPROCS(1)
 	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil || notDumpable() != nil {
 		return ExitInternal
+	}
+	if !sys.Without("cloexec") {
+		unix.CloseOnExec(ChannelFD) // it was given its place without; exec closes everything else, and this twice
 	}
 	unignore()
 	prewarm(4) // before the limits, which may leave no room for a thread
@@ -68,6 +72,9 @@ func send(r record, fds ...int) bool {
 		oob = unix.UnixRights(fds...)
 	}
 	b := r.bytes()
+	if sys.Canary {
+		sys.Mirror("guardian sent", pidBytes(unix.Getpid()), b)
+	}
 	for {
 		n, err := unix.SendmsgN(ChannelFD, b, oob, nil, unix.MSG_NOSIGNAL)
 		if err == unix.EINTR {
@@ -94,7 +101,7 @@ func (g *guard) exec(cmd *command) (why int, err error) {
 	unix.Umask(0o022)
 	// Whatever this process holds stays out of the program. Descriptors 0-2 are
 	// set by the fork itself; everything else closes on exec, by the kernel.
-	if err := unix.CloseRange(ChannelFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := closeRange(ChannelFD, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return whyInternal, err
 	}
 	if err := unix.Chdir(cmd.dir); err != nil {

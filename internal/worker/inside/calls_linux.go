@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/worker/frame"
 )
 
@@ -126,11 +127,12 @@ func (c *call) run(cmd *command, f frame.Frame) {
 				break
 			}
 		}
-		// A tool ended it before it had read the command, so nothing was started.
+		// It ended before it had read the command, so nothing was started: a tool
+		// killed it, or there was no memory or thread for it.
 		_ = g.Close()
 		if try == 3 {
 			f.CloseFDs()
-			c.reply(frame.ReplyBody{Code: frame.FailInternal, Msg: "the call's guardian ended before the start"})
+			c.reply(frame.ReplyBody{Code: frame.FailLimit, Msg: "the call's guardian ended before the start: nothing is left for it, or a program of the task ends it"})
 			return
 		}
 	}
@@ -250,7 +252,7 @@ func (c *call) next() (r record, pidfd int, err error) {
 		var rerr error
 		err := raw.Read(func(fd uintptr) bool {
 			for {
-				m, on, flags, _, rerr = unix.Recvmsg(int(fd), b[n:], oob[:], unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+				m, on, flags, _, rerr = unix.Recvmsg(int(fd), b[n:], oob[:], msgClosing|unix.MSG_DONTWAIT)
 				if rerr != unix.EINTR {
 					return rerr != unix.EAGAIN
 				}
@@ -280,6 +282,9 @@ func (c *call) next() (r record, pidfd int, err error) {
 			}
 			return r, -1, perr
 		}
+	}
+	if sys.Canary {
+		sys.Mirror("guardian took", pidBytes(int(c.ctl.pid)), b[:])
 	}
 	return parseRecord(b[:]), got, nil
 }

@@ -5,6 +5,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/sys"
 )
 
 // guardian is one C as I holds it.
@@ -22,7 +24,7 @@ type guardian struct {
 // (the kernel drops a process's memory, and with it the protection, before its
 // descriptors) has a socket that nobody listens to.
 func (s *space) startGuardian() (*guardian, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|sockClosing, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +138,9 @@ func (s *space) takeSpare() *guardian {
 // hand gives a guardian its command and the program's descriptors. False: it
 // was gone before it could have read any of it.
 func hand(g *guardian, cmd []byte, fds []int) bool {
+	if sys.Canary {
+		sys.Mirror("guardian command", pidBytes(int(g.pid)), cmd)
+	}
 	raw, err := g.SyscallConn()
 	if err != nil {
 		return false

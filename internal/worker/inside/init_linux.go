@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/worker/frame"
 	"github.com/caisson-dev/caisson/internal/worker/tools"
 )
@@ -84,7 +85,7 @@ func leave(sock, file int) error {
 		}
 		last = reportFD
 	}
-	return unix.CloseRange(uint(last+1), ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+	return closeRange(uint(last+1), unix.CLOSE_RANGE_CLOEXEC)
 }
 
 // startSpace clones I and sends it the plan. It returns W's end of its channel.
@@ -111,7 +112,7 @@ func startSpace(b Built) (sock, pid int, err error) {
 // host closes the channel, sends a bad frame, or the tool space is gone.
 func runRelay(h Hooks, arg string) int {
 	pid, err := strconv.Atoi(arg)
-	if err != nil || !isOpen(ChannelFD) || !isOpen(spaceFD) || unix.CloseRange(reportFD+1, ^uint(0), 0) != nil {
+	if err != nil || !isOpen(ChannelFD) || !isOpen(spaceFD) || closeRange(reportFD+1, 0) != nil {
 		return ExitInherit
 	}
 	file := reportFD
@@ -160,7 +161,7 @@ func setUp(h Hooks, pid int) (space *frame.Conn, dir string, err error) {
 	if err := notDumpable(); err != nil {
 		return nil, "", err
 	}
-	if d, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || d != 0 {
+	if d, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || d != 0 && !sys.Without("dumpable") {
 		return nil, "", errors.New("worker stayed dumpable")
 	}
 	return space, dir, nil

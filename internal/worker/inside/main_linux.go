@@ -6,10 +6,13 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/sys"
 )
 
 // Main runs the role that argv names and returns the exit status.
@@ -154,7 +157,32 @@ func unignore() {
 	}
 }
 
-func notDumpable() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
+func notDumpable() error {
+	if sys.Without("dumpable") {
+		sys.Expose()
+		return nil
+	}
+	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
+
+// closeRange closes everything from first on, or marks it to be closed on exec.
+func closeRange(first, flags uint) error {
+	if sys.Without("close_range") {
+		return nil
+	}
+	return unix.CloseRange(first, ^uint(0), flags)
+}
+
+// What makes descriptors close on exec.
+var sockClosing, msgClosing = func() (int, int) {
+	if sys.Without("cloexec") {
+		return 0, 0
+	}
+	return unix.SOCK_CLOEXEC, unix.MSG_CMSG_CLOEXEC
+}()
+
+// pidBytes is what tells guardians apart in what test builds mirror.
+func pidBytes(pid int) []byte { return []byte(strconv.Itoa(pid)) }
 
 // runProbe is what a tool would be, measured: spec on stdin, report on stdout.
 func runProbe(h Hooks) int {

@@ -54,7 +54,7 @@ func runSpace(h Hooks) int {
 	unignore()
 	err := h.DropSpace(ChannelFD)
 	if err == nil {
-		err = unix.CloseRange(ChannelFD+1, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+		err = closeRange(ChannelFD+1, unix.CLOSE_RANGE_CLOEXEC)
 	}
 	if err == nil {
 		err = become(RoleTools)
@@ -64,7 +64,7 @@ func runSpace(h Hooks) int {
 }
 
 func runTools(h Hooks) int {
-	if unix.CloseRange(ChannelFD+1, ^uint(0), 0) != nil {
+	if closeRange(ChannelFD+1, 0) != nil {
 		return ExitInherit // the builder left nothing else open
 	}
 	small(2)

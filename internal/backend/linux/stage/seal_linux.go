@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/sys"
 )
 
 // SetupCaps are the capabilities, over the boundary's own user namespace only,
@@ -19,13 +21,21 @@ var SetupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETUI
 // SpaceAttr returns how W must start I. The map is one line, inside id to the
 // same inside id, which needs no privilege.
 func SpaceAttr(p *Plan) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{
+	a := &syscall.SysProcAttr{
 		Cloneflags:                 unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWCGROUP,
 		UidMappings:                []syscall.SysProcIDMap{{ContainerID: p.UID, HostID: p.UID, Size: 1}},
 		GidMappings:                []syscall.SysProcIDMap{{ContainerID: p.GID, HostID: p.GID, Size: 1}},
 		GidMappingsEnableSetgroups: false,
 		AmbientCaps:                SetupCaps,
 	}
+	if sys.Without("userns") {
+		a.Cloneflags &^= unix.CLONE_NEWUSER
+		a.UidMappings, a.GidMappings = nil, nil
+	}
+	if sys.Without("pidns") {
+		a.Cloneflags &^= unix.CLONE_NEWPID
+	}
+	return a
 }
 
 // DropSpace makes the calling thread of I what every tool will be. It must run
@@ -45,6 +55,9 @@ func DropSpace(p *Plan) error {
 	defer unix.Close(root)
 	unix.Umask(0)
 	for _, s := range p.Space {
+		if s.Op == "proc" && (sys.Without("proc") || sys.Without("pidns")) {
+			continue
+		}
 		if err := b.run(s, -1); err != nil {
 			return err
 		}
@@ -62,7 +75,7 @@ func DropSpace(p *Plan) error {
 	// between folders fail (EXDEV) in each domain that a tool adds. So with that
 	// grant there is none: mounts, which stay read-only and locked, say what can be
 	// changed.
-	if !p.NoLandlock && !p.Userns {
+	if !p.NoLandlock && !p.Userns && !sys.Without("landlock") {
 		if err := landlock(p.Landlock); err != nil {
 			return fail(step, "apply Landlock", err)
 		}
@@ -154,11 +167,17 @@ func dropCaps(step string) error {
 	if err := unix.Capset(&head, &data[0]); err != nil {
 		return fail(step, "drop capabilities", err)
 	}
+	if sys.Without("dumpable") {
+		return nil
+	}
 	return fail(step, "become non-dumpable", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 }
 
 // filter loads a seccomp program, on all threads there are.
 func filter(step string, prog []byte) error {
+	if sys.Without("seccomp") {
+		return nil
+	}
 	if len(prog) == 0 || len(prog)%8 != 0 {
 		return &Error{Step: step, Op: "load the system call filter", Detail: "the plan has none"}
 	}
@@ -178,10 +197,10 @@ func filter(step string, prog []byte) error {
 // verify attempts what must be impossible now, and reads back what the kernel
 // says about every thread.
 func verify(step string, userns bool) error {
-	if _, _, errno := unix.RawSyscall(unix.SYS_KEYCTL, unix.KEYCTL_GET_KEYRING_ID, 0, 0); errno != unix.EPERM && (!userns || errno != unix.ENOSYS) {
+	if _, _, errno := unix.RawSyscall(unix.SYS_KEYCTL, unix.KEYCTL_GET_KEYRING_ID, 0, 0); !sys.Without("seccomp") && errno != unix.EPERM && (!userns || errno != unix.ENOSYS) {
 		return &Error{Step: step, Op: "verify the system call filter", Detail: "a refused call was allowed"}
 	}
-	if !userns {
+	if !userns && !sys.Without("seccomp") {
 		if err := unix.Unshare(unix.CLONE_NEWUSER); !errors.Is(err, unix.EPERM) {
 			return &Error{Step: step, Op: "verify the system call filter", Detail: "a new user namespace was allowed"}
 		}
@@ -192,6 +211,9 @@ func verify(step string, userns bool) error {
 	}
 	want := []string{"CapInh:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "CapBnd:\t0000000000000000\n",
 		"CapAmb:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"}
+	if sys.Without("seccomp") {
+		want = want[:len(want)-1]
+	}
 	for _, t := range tasks {
 		status, err := os.ReadFile("/proc/self/task/" + t.Name() + "/status")
 		if errors.Is(err, os.ErrNotExist) {
