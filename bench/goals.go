@@ -44,6 +44,8 @@ var goals = []goal{
 	}},
 	under("PSS of the worker of an idle open task, at 100 tasks", "under 1.5 MiB", "memory/100/worker", "MiB", 1.5),
 	under("PSS of an idle open task, all together, at 100 tasks", "under 8 MiB", "memory/100/all", "MiB", 8),
+	ratio("grep over the large repository for a text, beside ripgrep", "within 1.5x", "search-rare/grep tool/exit", "search-rare/rg/exit", func(x float64) bool { return x <= 1.5 }),
+	ratio("the same for a pattern without a text in it", "within 1.5x", "search-class/grep tool/exit", "search-class/rg/exit", func(x float64) bool { return x <= 1.5 }),
 	under("`caisson close` of an unchanged task on the large repository returns", "within 300 ms", "result/close/exit", "ms", 300),
 }
 

@@ -131,6 +131,7 @@ func (b *bench) sections() []section {
 		{"memory", "idle open tasks", b.memory},
 		{"many", "tasks at once", b.many},
 		{"tools", "file tools, from request to result", b.fileTools},
+		{"search", "grep over the large repository", b.search},
 		{"stream", "a gigabyte through a call's streams", b.stream},
 		{"disk", "bytes on disk per task", b.disk},
 	}
