@@ -278,7 +278,7 @@ race() {
 		return 0
 	fi
 	local pkgs
-	pkgs=$(go list $PKGS | grep -E '/internal/(worker|door|evidence|inventory|boundary|sys|workerbin|wire)(/|$)')
+	pkgs=$(go list $PKGS | grep -E '/internal/(approval|worker|door|evidence|inventory|boundary|sys|workerbin|wire)(/|$)')
 	[ -n "$pkgs" ] || { echo "   none of these packages"; return 0; }
 	CGO_ENABLED=1 gotest race -race $short -vet=off -timeout 30m $pkgs
 }
