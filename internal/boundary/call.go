@@ -207,7 +207,7 @@ func (m *Manager) execute(ctx context.Context, l *live, cmd task.Command, io *do
 	})()
 	defer context.AfterFunc(l.ctx, func() { giveUp(context.Cause(l.ctx)) })()
 	wishes := countCancels(io.Cancels, giveUp)
-	call, err := wk.Exec(sctx, worker.Command{Argv: cmd.Argv, Dir: cmd.Dir, Env: append(append([]string{}, l.spec.Env...), cmd.Env...), TTY: cmd.TTY}, files)
+	call, err := wk.Exec(sctx, worker.Command{Argv: cmd.Argv, Dir: cmd.Dir, Env: append(append([]string{}, l.spec.Env...), cmd.Env...), TTY: cmd.TTY, Last: l.once}, files)
 	early := wishes()
 	closeFiles(files)
 	if err != nil {

@@ -127,6 +127,8 @@ type live struct {
 	keep    task.Keep
 	resumed *task.Retention // of a task that was kept before: what fails leaves it so
 
+	once bool // one command, and then the end
+
 	tools toolState
 	queue approval.Queue
 	hooks sync.WaitGroup // programs that answer questions

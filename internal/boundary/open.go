@@ -282,19 +282,18 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 	if err := sys.Fault("open.boundary"); err != nil {
 		return err
 	}
-	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
-		if err := tx.SetResources(l.id, present(l, d.repo.Ref, mayPin(d.repo), st.inst.Resources())); err != nil {
+	return m.prove(ctx, l, d, st, func() error {
+		err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+			if err := tx.SetResources(l.id, present(l, d.repo.Ref, mayPin(d.repo), st.inst.Resources())); err != nil {
+				return err
+			}
+			return tx.SetState(l.id, task.Probing, func(v *task.View) { v.Source = prep.Ref })
+		})
+		if err != nil {
 			return err
 		}
-		return tx.SetState(l.id, task.Probing, func(v *task.View) { v.Source = prep.Ref })
+		return sys.Fault("open.recorded")
 	})
-	if err != nil {
-		return err
-	}
-	if err := sys.Fault("open.recorded"); err != nil {
-		return err
-	}
-	return m.prove(ctx, l, d, st)
 }
 
 // weaker says which limits that a person asked for hold less than asked.
@@ -325,9 +324,15 @@ func present(l *live, ref task.SourceRef, pinned bool, made []backend.Resource) 
 	return cs
 }
 
-// prove measures the boundary and lets commands in, or stops.
-func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing) error {
+// prove measures the boundary and lets commands in, or stops. What was made is
+// put on record meanwhile: the intent is there already.
+func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing, record func() error) error {
+	recorded := make(chan error, 1)
+	go func() { recorded <- record() }()
 	proved, seen, findings, report, err := m.probe(ctx, st, &l.spec, hostLevels(d.repo.Ref, d.grants))
+	if rerr := <-recorded; err == nil {
+		err = rerr
+	}
 	if err != nil {
 		return err
 	}

@@ -284,19 +284,18 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	if err != nil {
 		return err
 	}
-	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
-		if err := tx.SetResources(l.id, present(l, task.SourceRef{}, false, st.inst.Resources())); err != nil {
+	return m.prove(ctx, l, d, st, func() error {
+		err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+			if err := tx.SetResources(l.id, present(l, task.SourceRef{}, false, st.inst.Resources())); err != nil {
+				return err
+			}
+			return tx.SetState(l.id, task.Probing, nil)
+		})
+		if err != nil {
 			return err
 		}
-		return tx.SetState(l.id, task.Probing, nil)
+		return sys.Fault("resume.present")
 	})
-	if err != nil {
-		return err
-	}
-	if err := sys.Fault("resume.present"); err != nil {
-		return err
-	}
-	return m.prove(ctx, l, d, st)
 }
 
 // failResume makes a task kept again whose resume failed, and returns why.

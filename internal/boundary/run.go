@@ -26,6 +26,7 @@ func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, i
 		return task.Outcome{}, false, err
 	}
 	m.say(l.notes)
+	l.once = true
 	out, ran, err := m.call(ctx, l, cmd, io)
 	// A worker that died under it leaves no status, least of all success.
 	known := ran && task.CodeOf(err) != task.CodeOutcomeUnknown

@@ -98,8 +98,10 @@ func (tx *Tx) SetResources(id task.ID, changes []ResourceChange) error {
 		var row int64
 		var from string
 		var attempts int
-		err := tx.tx.QueryRowContext(tx.ctx, `SELECT id, state, attempts FROM resources WHERE task = ? AND kind = ? AND name = ? ORDER BY id DESC LIMIT 1`,
-			string(id), c.Kind, c.Name).Scan(&row, &from, &attempts)
+		last, err := tx.prepared(`SELECT id, state, attempts FROM resources WHERE task = ? AND kind = ? AND name = ? ORDER BY id DESC LIMIT 1`)
+		if err == nil {
+			err = last.QueryRowContext(tx.ctx, string(id), c.Kind, c.Name).Scan(&row, &from, &attempts)
+		}
 		if errors.Is(err, sql.ErrNoRows) {
 			return task.Errorf(task.CodeNotFound, op, "task %s has no recorded %s %s", id, c.Kind, c.Name)
 		}

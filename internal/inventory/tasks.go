@@ -42,13 +42,35 @@ type Supervisor struct {
 
 // Tx is one transaction: see DB.Tx.
 type Tx struct {
-	tx  *sql.Tx
-	db  *DB
-	ctx context.Context
+	tx    *sql.Tx
+	db    *DB
+	ctx   context.Context
+	stmts map[string]*sql.Stmt // end with the transaction
+}
+
+// prepared returns a statement that is compiled once for the transaction:
+// compiling one takes longer than executing it.
+func (tx *Tx) prepared(query string) (*sql.Stmt, error) {
+	if s := tx.stmts[query]; s != nil {
+		return s, nil
+	}
+	s, err := tx.tx.PrepareContext(tx.ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if tx.stmts == nil {
+		tx.stmts = map[string]*sql.Stmt{}
+	}
+	tx.stmts[query] = s
+	return s, nil
 }
 
 func (tx *Tx) exec(op, query string, args ...any) (int64, error) {
-	r, err := tx.tx.ExecContext(tx.ctx, query, args...)
+	s, err := tx.prepared(query)
+	if err != nil {
+		return 0, tx.db.fail(op, err)
+	}
+	r, err := s.ExecContext(tx.ctx, args...)
 	if err != nil {
 		return 0, tx.db.fail(op, err)
 	}

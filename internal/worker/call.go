@@ -71,7 +71,7 @@ func (c *Client) Exec(ctx context.Context, cmd Command, fs []*os.File) (*Call, e
 	defer stop()
 	body, _, err := c.request(ctx, frame.RequestBody{
 		Op: frame.OpExec, Argv: raw(cmd.Argv), Dir: []byte(cmd.Dir), Env: raw(cmd.Env),
-		TTY: cmd.TTY, Builtin: cmd.Builtin, Rlimits: cmd.Rlimits,
+		TTY: cmd.TTY, Builtin: cmd.Builtin, Last: cmd.Last, Rlimits: cmd.Rlimits,
 	}, call, fs...)
 	if err != nil {
 		if body.Code == codeLost {

@@ -39,6 +39,7 @@ type Command struct {
 	TTY     bool           // files is the one slave of a pty from the boundary's devpts
 	Builtin string         // "probe" instead of Argv
 	Rlimits []frame.Rlimit // on top of the plan's
+	Last    bool           // probably no other call follows; one that does begins later
 }
 
 // CommandOf renders the vocabulary's command.

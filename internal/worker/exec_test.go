@@ -294,3 +294,32 @@ func TestBuiltin(t *testing.T) {
 		t.Fatalf("%q %v", got, err)
 	}
 }
+
+// While a call runs, a guardian is made ready for the next; not when the host
+// says that there is none, and a call that comes all the same is started.
+func TestLastCall(t *testing.T) {
+	b := start(t)
+	// Of the processes that it sees three are the tool space, its guardian and
+	// itself. It ends with 0 when for some time there are no others.
+	const alone = `n=0; i=0; while [ $n -lt 20 ]; do set -- /proc/[0-9]*; n=$((n+1)); [ $# -gt 3 ] && n=0; i=$((i+1)); [ $i -gt 100 ] && exit 1; sleep 0.01; done`
+	const more = `while set -- /proc/[0-9]*; [ $# -le 3 ]; do sleep 0.01; done`
+	run := func(script string, last bool) int {
+		r, err := b.exec(worker.Command{Argv: []string{"sh", "-c", script}, Last: last})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.in.Close()
+		o, err := r.Wait(deadline(t, 60*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.Exit
+	}
+	run(more, false) // control: one is made ready for the next call, or this does not end
+	// Each takes one that was made ready before.
+	for n := 0; run(alone, true) != 0; n++ {
+		if n == 5 {
+			t.Fatal("a guardian is made ready for a call that does not come")
+		}
+	}
+}

@@ -56,6 +56,7 @@ type RequestBody struct {
 	Env     [][]byte        `json:"env,omitempty"`
 	TTY     bool            `json:"tty,omitempty"`
 	Builtin string          `json:"builtin,omitempty"`
+	Last    bool            `json:"last,omitempty"` // probably no other call follows: nothing need be ready for one
 	Rlimits []Rlimit        `json:"rlimits,omitempty"`
 	Call    uint64          `json:"call,omitempty"`
 	Signal  int             `json:"signal,omitempty"`

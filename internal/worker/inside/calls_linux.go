@@ -25,6 +25,7 @@ type call struct {
 	queue    []record // orders that came before
 	canceled bool
 	bye      bool // the guardian was let go
+	last     bool // no guardian need be ready for another call
 }
 
 // exec starts a guardian for the command. false is a bad frame.
@@ -54,7 +55,7 @@ func (s *space) exec(f frame.Frame, req *frame.RequestBody, name string) bool {
 	if cmd.dir == "" {
 		cmd.dir = s.about.Dir
 	}
-	c := &call{s: s, op: f.Op, name: name}
+	c := &call{s: s, op: f.Op, name: name, last: req.Last}
 	s.mu.Lock()
 	s.calls[f.Op] = c
 	s.mu.Unlock()
@@ -179,7 +180,9 @@ func (c *call) follow() {
 			return
 		case recStarted:
 			started = true
-			go c.s.refill()
+			if !c.last {
+				go c.s.refill()
+			}
 			if pidfd >= 0 {
 				c.reply(frame.ReplyBody{OK: true, PID: int(r.b)}, pidfd)
 				_ = unix.Close(pidfd)
