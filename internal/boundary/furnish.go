@@ -15,10 +15,10 @@ import (
 // of the user's checkout the task does not have. The decision that the log has
 // taken down is durable before anything is made.
 func (m *Manager) furnish(ctx context.Context, l *live, d *decided, progress func(string)) (*source.Prepared, string, *standing, error) {
-	// A private clone is mounted as one folder, whatever is in it: its files and
-	// the boundary are made at the same time. Elsewhere the boundary depends on
-	// what the files are, or on where something must be mounted in them.
-	if d.repo.Ref.Strategy == task.StrategyClone && len(wantedPoints(&l.spec)) == 0 {
+	// A private clone or copy is mounted as one folder, whatever is in it: its
+	// files and the boundary are made at the same time. Elsewhere the boundary
+	// depends on what the files are, or on where something must be mounted in them.
+	if st := d.repo.Ref.Strategy; (st == task.StrategyClone || st == task.StrategyCopy) && len(wantedPoints(&l.spec)) == 0 {
 		return m.furnishTogether(ctx, l, d, progress)
 	}
 	if err := l.log.Flush(); err != nil {

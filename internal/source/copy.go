@@ -75,6 +75,9 @@ func prepareCopy(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepar
 	if err := p.frame(); err != nil {
 		return nil, err
 	}
+	if in.Framed != nil {
+		in.Framed()
+	}
 	c, err := newCopier(ws, in.Disk)
 	if err != nil {
 		return nil, p.fail("the files cannot be copied", err)

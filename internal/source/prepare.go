@@ -24,8 +24,8 @@ type Inside struct {
 	UID, GID   int    // the owner of the files as seen inside
 	Disk       int64  // bytes that the task may have on disk; 0: no limit
 	// Framed is called once the folder of the task's files is there and can be
-	// mounted, while it is still being filled; by the strategy clone alone. May
-	// be nil.
+	// mounted, while it is still being filled; by the strategies clone and copy
+	// alone. May be nil.
 	Framed func()
 }
 
