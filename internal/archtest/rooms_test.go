@@ -184,10 +184,8 @@ var outsiders = []outside{
 	{module: "github.com/spf13/pflag", in: []string{"internal/door/cli"}},
 	{module: "golang.org/x/term", in: []string{"internal/door/cli", "cmd/caisson"}},
 	{module: "modernc.org/sqlite", in: []string{"internal/inventory"}},
-	{module: "github.com/elastic/go-seccomp-bpf", in: []string{"internal/backend/linux"}, not: []string{"internal/backend/linux/stage"}},
-	{module: "golang.org/x/net", in: []string{"internal/backend/linux"}, not: []string{"internal/backend/linux/stage"}}, // the BPF assembler
-	{module: "golang.org/x/text", in: []string{"internal/source"}},                                                      // Unicode normalisation of file names
-	{module: "github.com/google/jsonschema-go"},                                                                         // tests hold answers to announced schemas with it
+	{module: "golang.org/x/text", in: []string{"internal/source"}}, // Unicode normalisation of file names
+	{module: "github.com/google/jsonschema-go"},                    // tests hold answers to announced schemas with it
 	{module: "github.com/modelcontextprotocol/go-sdk", in: []string{"internal/door/mcp"}},
 	{module: "github.com/rogpeppe/go-internal"},
 	// System calls belong to rooms that do something; the vocabulary, the
