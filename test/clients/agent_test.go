@@ -165,7 +165,8 @@ func (a agent) works(t *testing.T, id *harness.Identity) {
 	}
 	task := list.Tasks[0]
 	diff := id.OK(t, repo, "diff", task.ID)
-	if !strings.Contains(diff, "+echo $(($1 + $2))") || strings.Contains(diff, "+after") || strings.Count(diff, "\n+x") != 1 ||
+	// The worker may be lost before the command wrote; twice it never writes.
+	if !strings.Contains(diff, "+echo $(($1 + $2))") || strings.Contains(diff, "+after") || strings.Count(diff, "\n+x") > 1 ||
 		strings.Contains(diff, "denied.txt") || strings.Contains(diff, "asked.txt") || !strings.Contains(diff, "allowed.txt") {
 		t.Errorf("task %s (%s): %s", task.ID, task.State, diff)
 	}

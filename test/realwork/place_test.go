@@ -212,7 +212,6 @@ func TestKindsOfCheckout(t *testing.T) {
 			on(t, id, repo, func() { equal(t, "inside", sh(t, id, repo, "cat a.txt; ls; git status --porcelain"), "one\na.txt\n") })
 		})
 		for name, make := range map[string]func(string){
-			"bare":    func(d string) { id.Git(t, id.Dir, "clone", "-q", "--bare", repo, d) },
 			"not git": func(d string) { id.Mkdir(t, d) },
 			"inside": func(d string) {
 				id.Git(t, id.Dir, "clone", "-q", repo, filepath.Dir(d)+"/in")

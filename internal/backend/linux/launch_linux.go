@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -232,10 +233,16 @@ func (t *tail) follow(r *os.File) {
 		defer close(t.done)
 		defer r.Close()
 		b := make([]byte, 1024)
+		var line []byte
 		for {
 			n, err := r.Read(b)
 			if sys.Canary {
-				sys.Mirrored(b[:n])
+				// Lines of several boundaries go to one book: only whole ones may.
+				line = append(line, b[:n]...)
+				if i := bytes.LastIndexByte(line, '\n'); i >= 0 {
+					sys.Mirrored(line[:i+1])
+					line = line[i+1:]
+				}
 			}
 			t.mu.Lock()
 			t.buf = append(t.buf, b[:n]...)
