@@ -280,9 +280,10 @@ func (g *Git) Run(ctx context.Context, c Cmd) ([]byte, error) {
 	// process: no goroutine that takes its thread with it may run on this one.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	bound := c.MemoryMax > 0 && limitItself(p, c.MemoryMax)
 	err := p.Start()
 	if err == nil {
-		if c.MemoryMax > 0 {
+		if c.MemoryMax > 0 && !bound {
 			// git has not read its input yet, or hardly.
 			if lerr := limitMemory(p.Process.Pid, c.MemoryMax); lerr != nil {
 				cancel()
