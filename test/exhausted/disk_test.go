@@ -19,7 +19,7 @@ import (
 type disk struct {
 	t                 *testing.T
 	store, image, dir string
-	mounted, stored   bool
+	mounted           bool
 }
 
 func (d *disk) run(name string, args ...string) error {

@@ -93,6 +93,7 @@ func TestOffer(t *testing.T) {
 		t.Run(v, func(t *testing.T) {
 			r := start(t, newEngine(), v, nil)
 			init := r.c.InitializeResult()
+			//lint:ignore SA1019 that it is not offered is what is looked at
 			if c := init.Capabilities; c.Tools == nil || c.Tools.ListChanged || c.Logging != nil || c.Prompts != nil || c.Resources == nil {
 				t.Errorf("capabilities %+v", c)
 			}
