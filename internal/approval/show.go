@@ -3,36 +3,14 @@ package approval
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/caisson-dev/caisson/internal/sys"
 )
 
 // Visible makes a text safe to look at: controls, escapes of a terminal, bytes
 // that are no text, and characters that hide, or turn the direction of what
 // follows, become visible. So does a line feed; Lines keeps those.
-func Visible(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r < 0x20 || r >= 0x7f && r < 0xa0:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case hidden(r):
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-		i += n
-	}
-	return b.String()
-}
+func Visible(s string) string { return sys.Escape(s, hidden) }
 
 // hidden are characters of no width, and those that turn the direction of text.
 func hidden(r rune) bool {

@@ -32,14 +32,15 @@ const (
 
 // toolCall is one call on its way.
 type toolCall struct {
-	id, tool string
-	where    contract.Where
-	args     any
-	digest   string
-	refused  []string
-	begun    time.Time
-	by       door.Actor
-	o        door.ToolOptions
+	id, tool  string
+	where     contract.Where
+	args      any
+	canonical []byte // args in canonical form, as the worker gets them
+	digest    string
+	refused   []string
+	begun     time.Time
+	by        door.Actor
+	o         door.ToolOptions
 
 	argv  []string // of a program
 	dir   string
@@ -122,18 +123,25 @@ func (l *live) newCall(c task.ToolCall, o door.ToolOptions) (*toolCall, error) {
 	if err := l.target(k); err != nil {
 		return nil, err
 	}
-	canonical, err := contract.Canonical(k.args)
-	if err != nil {
-		return nil, task.Errorf(task.CodeInternal, "tool", "the arguments of %s cannot be written down: %v", k.tool, err)
+	if err := k.render(); err != nil {
+		return nil, err
 	}
 	h := sha256.New()
-	for _, part := range []string{string(l.id), k.tool, string(canonical)} {
+	for _, part := range []string{string(l.id), k.tool, string(k.canonical)} {
 		// A length before each, so that no two calls give one text.
 		_ = json.NewEncoder(h).Encode(len(part))
 		h.Write([]byte(part))
 	}
 	k.digest = hex.EncodeToString(h.Sum(nil))
 	return k, nil
+}
+
+// render writes the arguments down as they are now, for digest and worker.
+func (k *toolCall) render() (err error) {
+	if k.canonical, err = contract.Canonical(k.args); err != nil {
+		return task.Errorf(task.CodeInternal, "tool", "the arguments of %s cannot be written down: %v", k.tool, err)
+	}
+	return nil
 }
 
 // badCall is the error of a call that makes no sense.

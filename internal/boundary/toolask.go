@@ -83,6 +83,9 @@ func (m *Manager) ask(ctx context.Context, l *live, k *toolCall, res *task.ToolR
 	}
 	res.Approval = id
 	k.pin(files)
+	if err := k.render(); err != nil {
+		return err
+	}
 	if _, err := l.log.Append(ctx, evidence.ApprovalUsed, self, map[string]any{"question": id, "call": k.id, "digest": k.digest}); err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/caisson-dev/caisson/internal/task"
-	"github.com/caisson-dev/caisson/internal/worker/contract"
 )
 
 // errFileTime is the cause of a file tool that took too long.
@@ -12,10 +11,6 @@ var errFileTime = task.Errorf(task.CodeLimit, "tool", "timeout: the call's time 
 
 // fileTool has the worker do a file tool. What it answers is a claim.
 func (m *Manager) fileTool(ctx context.Context, l *live, k *toolCall, res *task.ToolResult) error {
-	args, err := contract.Canonical(k.args)
-	if err != nil {
-		return task.Errorf(task.CodeInternal, "tool", "the arguments of %s cannot be written down: %v", k.tool, err)
-	}
 	_, wk := l.standing()
 	tctx, stop := context.WithTimeoutCause(ctx, fileTime, errFileTime)
 	defer stop()
@@ -23,7 +18,7 @@ func (m *Manager) fileTool(ctx context.Context, l *live, k *toolCall, res *task.
 	tctx, cancel := context.WithCancelCause(tctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })()
-	r, err := wk.Tool(tctx, k.tool, args, nil)
+	r, err := wk.Tool(tctx, k.tool, k.canonical, nil)
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,27 @@ func WriteFile(path string, data []byte, perm fs.FileMode) (err error) {
 	return SyncDir(dir)
 }
 
+// Keep replaces path by data, for what only saves time when it is read again:
+// nothing is synced, so after a power failure there may be anything, which its
+// reader must notice. Mode 0600. On an error path is as it was.
+func Keep(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-"+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
 // Rename renames and makes the change durable in both folders.
 func Rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {

@@ -11,7 +11,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker/frame"
 )
 
@@ -40,11 +39,6 @@ type Command struct {
 	Builtin string         // "probe" instead of Argv
 	Rlimits []frame.Rlimit // on top of the plan's
 	Last    bool           // probably no other call follows; one that does begins later
-}
-
-// CommandOf renders the vocabulary's command.
-func CommandOf(c task.Command) Command {
-	return Command{Argv: c.Argv, Dir: c.Dir, Env: c.Env, TTY: c.TTY}
 }
 
 // detached returns a context that outlives ctx's end but not limit.

@@ -357,7 +357,7 @@ func TestSupervisorKilled(t *testing.T) {
 			var running *exec.Cmd
 			if busy {
 				running = w.start(nil, "exec", "victim", "--", "sleep", "1000")
-				eventually(t, "the command runs", func() bool {
+				harness.Eventually(t, "the command runs", func() bool {
 					ev := w.events(v.ID)
 					return len(ev) > 0 && ev[len(ev)-1] == "call.intent"
 				})
@@ -365,7 +365,7 @@ func TestSupervisorKilled(t *testing.T) {
 			if err := syscall.Kill(v.Supervisor.PID, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "it is dead", func() bool { return w.unowned(v.ID) })
+			harness.Eventually(t, "it is dead", func() bool { return w.unowned(v.ID) })
 			if running != nil {
 				if err := running.Wait(); err == nil || running.ProcessState.ExitCode() != 125 {
 					t.Errorf("the caller of a command that was lost: %v", err)
@@ -398,7 +398,7 @@ func TestWorkerKilled(t *testing.T) {
 				t.Fatalf("workers: %v", pids)
 			}
 			running := w.start(nil, "exec", "victim", "--", "sleep", "1000")
-			eventually(t, "the command runs", func() bool {
+			harness.Eventually(t, "the command runs", func() bool {
 				ev := w.events(v.ID)
 				return len(ev) > 0 && ev[len(ev)-1] == "call.intent"
 			})
@@ -417,7 +417,7 @@ func TestWorkerKilled(t *testing.T) {
 				t.Errorf("%v: the command's caller: %v", sig, err)
 			}
 			if sig == syscall.SIGKILL {
-				eventually(t, "the supervisor ends the task", func() bool { return !alive(v.Supervisor.PID) })
+				harness.Eventually(t, "the supervisor ends the task", func() bool { return !alive(v.Supervisor.PID) })
 			}
 			w.settle(sig.String(), 1)
 			if t.Failed() {
@@ -433,7 +433,7 @@ func TestWorkerKilledInRun(t *testing.T) {
 	w := newWorld(t, harness.NewIdentity(t, "lost", os.Getuid()), harness.Bin())
 	cmd := w.start(nil, "run", "--", "sh", "-c", job+"; sleep 1000")
 	var pids []int
-	eventually(t, "work is there", func() bool {
+	harness.Eventually(t, "work is there", func() bool {
 		outs, _ := filepath.Glob(w.State + "/tasks/*/out/o")
 		pids = w.workers()
 		return len(outs) == 1 && len(pids) == 1
@@ -454,14 +454,14 @@ func TestWorkerStoppedInRun(t *testing.T) {
 	w := newWorld(t, harness.NewIdentity(t, "stopped", os.Getuid()), harness.Bin())
 	cmd := w.start(nil, "run", "--", "sh", "-c", job+"; sleep 1000")
 	var pids []int
-	eventually(t, "work is there", func() bool {
+	harness.Eventually(t, "work is there", func() bool {
 		outs, _ := filepath.Glob(w.State + "/tasks/*/out/o")
 		pids = w.workers()
 		return len(outs) == 1 && len(pids) > 0
 	})
 	for _, p := range pids {
 		_ = syscall.Kill(p, syscall.SIGSTOP)
-		eventually(t, "the worker stands still", func() bool { return standsStill(p) })
+		harness.Eventually(t, "the worker stands still", func() bool { return standsStill(p) })
 	}
 	impatient(t, cmd) // the third wish kills at once
 	// 143: the first wish reached the command before its worker was stopped.

@@ -283,17 +283,6 @@ func settled(look func() []string) []string {
 	return l
 }
 
-// eventually waits until f is true.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(harness.Limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if f() {
-			return
-		}
-	}
-	t.Fatal("never happened: " + what)
-}
-
 // alive reports whether a process runs (a zombie does not).
 func alive(pid int) bool {
 	b, err := os.ReadFile("/proc/" + itoa(pid) + "/stat")

@@ -185,7 +185,7 @@ func TestCloseTogether(t *testing.T) {
 				if err := syscall.Kill(v.Supervisor.PID, syscall.SIGKILL); err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, "it is dead", func() bool { return !alive(v.Supervisor.PID) })
+				harness.Eventually(t, "it is dead", func() bool { return !alive(v.Supervisor.PID) })
 			}
 			var wg sync.WaitGroup
 			for range 6 {

@@ -35,7 +35,7 @@ func TestDaemons(t *testing.T) {
 			}
 			return out
 		}
-		eventually(t, "both daemons run", func() bool { return len(running()) == 2 })
+		harness.Eventually(t, "both daemons run", func() bool { return len(running()) == 2 })
 		w.ok("exec", "x", "--", "true")
 		if n := len(running()); n != 2 {
 			t.Errorf("%d daemons after the next command", n)
@@ -117,11 +117,11 @@ func TestTimeout(t *testing.T) {
 		w.ok("open", "--timeout", "4s", "x") // on a busy machine it takes a second to say what to do in it
 		v := w.show("x")
 		w.do(nil, "exec", "x", "--", "sh", "-c", "echo x >x; sleep 100")
-		eventually(t, "the task ends by itself", func() bool { return w.show(v.ID).State == "closed" })
+		harness.Eventually(t, "the task ends by itself", func() bool { return w.show(v.ID).State == "closed" })
 		if got, _ := w.has(v.ID, "worktree", "x"); got != "x\n" {
 			t.Errorf("its file: %q", got)
 		}
-		eventually(t, "the supervisor ends", func() bool { return !alive(v.Supervisor.PID) })
+		harness.Eventually(t, "the supervisor ends", func() bool { return !alive(v.Supervisor.PID) })
 		w.clean()
 	})
 }
@@ -146,7 +146,7 @@ func TestInterrupted(t *testing.T) {
 			}
 			sig := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}[i/2%2]
 			cmd := w.start([]string{"CAISSON_FAULT=" + stage + ":pause:1"}, "run", "--keep", "never", "--", "sh", "-c", work)
-			eventually(t, stage+" is reached", func() bool { return stopped(cmd.Process.Pid) })
+			harness.Eventually(t, stage+" is reached", func() bool { return stopped(cmd.Process.Pid) })
 			_ = cmd.Process.Signal(sig)
 			_ = cmd.Process.Signal(syscall.SIGCONT)
 			_ = cmd.Wait()
@@ -189,7 +189,7 @@ func impatient(t *testing.T, cmd *exec.Cmd) {
 	pending := regexp.MustCompile(`(?m)^ShdPnd:\s+[0-9a-f]*[2367abef]$`) // the bit of SIGINT
 	for range 3 {
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		eventually(t, "the signal is taken", func() bool {
+		harness.Eventually(t, "the signal is taken", func() bool {
 			b, _ := os.ReadFile("/proc/" + itoa(cmd.Process.Pid) + "/status")
 			return !pending.Match(b)
 		})
@@ -205,7 +205,7 @@ func TestImpatience(t *testing.T) {
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		w := newWorld(t, id, harness.Bin())
 		cmd := w.start(nil, "run", "--", "sh", "-c", job+"; trap '' TERM INT; echo x >/run/boundary/out/ready; while :; do sleep 1; done")
-		eventually(t, "it runs", func() bool {
+		harness.Eventually(t, "it runs", func() bool {
 			m, _ := filepath.Glob(w.State + "/tasks/*/out/ready")
 			return len(m) == 1
 		})

@@ -42,7 +42,7 @@ func TestExecNeedsNoInventory(t *testing.T) {
 		w.ok("open", "--name", "With.Dots_9")
 		v := w.show("With.Dots_9")
 		db := filepath.Join(w.State, "state.db")
-		eventually(t, "the supervisor lets go of the inventory", func() bool {
+		harness.Eventually(t, "the supervisor lets go of the inventory", func() bool {
 			fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", v.Supervisor.PID))
 			for _, f := range fds {
 				if to, _ := os.Readlink(f); to == db {
@@ -143,7 +143,7 @@ func TestExecLooksForWhatIsDue(t *testing.T) {
 		if err := syscall.Kill(v.Supervisor.PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it is dead", func() bool { return !alive(v.Supervisor.PID) })
+		harness.Eventually(t, "it is dead", func() bool { return !alive(v.Supervisor.PID) })
 		lost := func() bool {
 			b, err := os.ReadFile(filepath.Join(w.State, "tasks", v.ID, "evidence", "events.jsonl"))
 			if err != nil {

@@ -170,7 +170,7 @@ func TestCheckoutRace(t *testing.T) {
 		if err := syscall.Kill(v.Supervisor.PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the supervisor is dead", func() bool { return !alive(v.Supervisor.PID) })
+		harness.Eventually(t, "the supervisor is dead", func() bool { return !alive(v.Supervisor.PID) })
 		w.ok("run", "--source", "checkout", "--trust", "--", "true")
 		if out := w.git("--no-optional-locks", "status", "--porcelain"); out != "" {
 			t.Errorf("the checkout: %s", out)

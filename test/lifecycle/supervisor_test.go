@@ -24,7 +24,7 @@ func terminate(t *testing.T, pid int) {
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, fmt.Sprintf("%d ends", pid), func() bool { return !alive(pid) })
+	harness.Eventually(t, fmt.Sprintf("%d ends", pid), func() bool { return !alive(pid) })
 }
 
 // TestSupervisorOutlivesItsTerminal opens from a session whose terminal goes
@@ -90,7 +90,7 @@ func TestSupervisorEnds(t *testing.T) {
 		w.ok("open", "closed")
 		v = w.show("closed")
 		w.ok("close", "closed")
-		eventually(t, "the supervisor ends after close", func() bool { return !alive(v.Supervisor.PID) })
+		harness.Eventually(t, "the supervisor ends after close", func() bool { return !alive(v.Supervisor.PID) })
 		w.clean()
 	})
 }
@@ -104,9 +104,9 @@ func TestCloseDuringExec(t *testing.T) {
 		w.ok("open", "x")
 		v := w.show("x")
 		running := w.start(nil, "exec", "x", "--", "sh", "-c", "echo before >before; trap '' TERM; sleep 1000")
-		eventually(t, "the command runs", func() bool { return exists(w.State + "/tasks/" + v.ID + "/source/before") })
+		harness.Eventually(t, "the command runs", func() bool { return exists(w.State + "/tasks/" + v.ID + "/source/before") })
 		closing := w.start(nil, "close", "x")
-		eventually(t, "closing has begun", func() bool {
+		harness.Eventually(t, "closing has begun", func() bool {
 			r := w.do(nil, "exec", v.ID, "--", "true")
 			return r.Exit != 0
 		})
@@ -132,10 +132,10 @@ func TestClientKilled(t *testing.T) {
 		w.ok("open", "x")
 		v := w.show("x")
 		running := w.start(nil, "exec", "x", "--", "sh", "-c", "echo $$ >pid; sleep 1000")
-		eventually(t, "the command runs", func() bool { return exists(w.State + "/tasks/" + v.ID + "/source/pid") })
+		harness.Eventually(t, "the command runs", func() bool { return exists(w.State + "/tasks/" + v.ID + "/source/pid") })
 		_ = running.Process.Kill()
 		_ = running.Wait()
-		eventually(t, "the command is ended", func() bool {
+		harness.Eventually(t, "the command is ended", func() bool {
 			ev := w.events(v.ID)
 			return ev[len(ev)-1] == "call.outcome"
 		})
@@ -245,7 +245,7 @@ func TestOpenerKilled(t *testing.T) {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 			// Either nobody opened anything, or it is there to be closed.
-			eventually(t, "the supervisor made up its mind", func() bool {
+			harness.Eventually(t, "the supervisor made up its mind", func() bool {
 				for _, v := range w.tasks() {
 					if v.State != "ready" && v.State != "closed" {
 						return false
@@ -259,7 +259,7 @@ func TestOpenerKilled(t *testing.T) {
 				}
 			}
 		}
-		eventually(t, "all is over", func() bool { return len(w.Left()) == 0 })
+		harness.Eventually(t, "all is over", func() bool { return len(w.Left()) == 0 })
 		w.clean()
 	})
 }

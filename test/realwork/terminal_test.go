@@ -173,11 +173,7 @@ func TestTerminal(t *testing.T) {
 				s := exec(t, "sh", "-c", "echo $$ >/tmp/pid; echo ready; exec sleep 54321")
 				s.Expect("ready")
 				// The shell says so before it has become the program.
-				for end := time.Now().Add(harness.Limit); !processes("sleep\x0054321"); time.Sleep(10 * time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatal("the control does not see the program")
-					}
-				}
+				harness.Eventually(t, "the control sees the program", func() bool { return processes("sleep\x0054321") })
 				s.Close()
 				_ = s.Cmd.Wait()
 				if processes("sleep\x0054321") {

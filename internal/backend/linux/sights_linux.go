@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -46,7 +47,7 @@ func RememberedToolchains(dir string) func(ctx context.Context, path, home strin
 		saw, began := newSights(), time.Now()
 		f := discover(s, saw)
 		if text, ok := saw.text(key, f, began); ok {
-			keepText(file, text)
+			_ = sys.Keep(file, []byte(text)) // its digest says whether it is whole
 		}
 		return f.toolchains()
 	}
@@ -139,25 +140,6 @@ func (s *sights) text(key string, f Found, began time.Time) (string, bool) {
 	}
 	body := strings.Join(lines, "\n")
 	return bodyDigest(body) + "\n" + body, true
-}
-
-// keepText replaces the memory. Only speed is lost when it cannot, or when a
-// power failure takes it: its digest says whether it is whole.
-func keepText(file, text string) {
-	f, err := os.CreateTemp(filepath.Dir(file), ".toolchains-*")
-	if err != nil {
-		return
-	}
-	_, err = f.WriteString(text)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
 }
 
 func bodyDigest(body string) string {

@@ -1,7 +1,6 @@
 package linux
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -66,16 +65,6 @@ func discover(s Search, saw *sights) Found {
 	}
 	f.prune()
 	return f.result()
-}
-
-// Toolchains is Discover for callers that know only PATH and HOME. What would
-// overlap the task's source is left out when the boundary is made. Folders
-// whose programs are missing inside come as findings.
-func Toolchains(ctx context.Context, path, home string) ([]backend.Mount, []task.Tool, []task.Finding, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, nil, context.Cause(ctx)
-	}
-	return Discover(Search{Path: path, Home: home, Getenv: os.Getenv}).toolchains()
 }
 
 func (f Found) toolchains() ([]backend.Mount, []task.Tool, []task.Finding, error) {

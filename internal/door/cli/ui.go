@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -111,17 +112,7 @@ func clean(s string) string {
 	if safe {
 		return s
 	}
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && n == 1 {
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		} else {
-			writeSafe(&b, r)
-		}
-		i += n
-	}
-	return b.String()
+	return sys.Escape(s, hidden)
 }
 
 // cleanText is clean for text of several lines.
@@ -142,25 +133,9 @@ func cleanSource(s string) string {
 	return strings.Join(parts, "\t")
 }
 
-// writeSafe escapes controls, and the invisible characters that turn the
-// direction of text or hide in it.
-func writeSafe(b *strings.Builder, r rune) {
-	switch {
-	case r == '\n':
-		b.WriteString(`\n`)
-	case r == '\t':
-		b.WriteString(`\t`)
-	case r == '\r':
-		b.WriteString(`\r`)
-	case r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0):
-		fmt.Fprintf(b, `\x%02x`, r)
-	case hidden(r):
-		fmt.Fprintf(b, `\u%04x`, r)
-	default:
-		b.WriteRune(r)
-	}
-}
-
+// hidden are the invisible characters that turn the direction of text or hide in
+// it. Those that only choose a form of what stands before them may stay: names
+// of files have them.
 func hidden(r rune) bool {
 	return (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) || (r >= 0x200b && r <= 0x200f) ||
 		r == 0x2028 || r == 0x2029 || r == 0x061c || r == 0xfeff || r == 0xad || (r >= 0xe0000 && r <= 0xe007f)

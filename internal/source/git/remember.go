@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/caisson-dev/caisson/internal/sys"
 )
 
 // RememberIn has Find keep what it found in a file in dir, a folder that is
@@ -54,20 +56,7 @@ func retain(file, path string, v [3]int) {
 	if err != nil {
 		return
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".git.json-*")
-	if err != nil {
-		return
-	}
-	_, err = f.Write(b)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
+	_ = sys.Keep(file, b)
 }
 
 func isScript(path string) bool {

@@ -131,23 +131,16 @@ func (c *checker) noNUL(name, s string) {
 	}
 }
 
-func (c *checker) path(name, s string, need bool) {
-	c.noNUL(name, s)
-	if need && s == "" {
-		c.bad("%s is empty", name)
-	}
-	if len(s) > MaxPath {
-		c.bad("%s is longer than %d bytes", name, MaxPath)
-	}
-}
+func (c *checker) path(name, s string, need bool)    { c.text(name, s, need, MaxPath) }
+func (c *checker) pattern(name, s string, need bool) { c.text(name, s, need, MaxPattern) }
 
-func (c *checker) pattern(name, s string, need bool) {
+func (c *checker) text(name, s string, need bool, most int) {
 	c.noNUL(name, s)
 	if need && s == "" {
 		c.bad("%s is empty", name)
 	}
-	if len(s) > MaxPattern {
-		c.bad("%s is longer than %d bytes", name, MaxPattern)
+	if len(s) > most {
+		c.bad("%s is longer than %d bytes", name, most)
 	}
 }
 

@@ -26,9 +26,6 @@ func NewRoot(dir string) *Root {
 	return &Root{dir: path.Clean("/" + dir), deny: []string{"/proc", "/sys", "/dev"}}
 }
 
-// Dir is the folder at which relative paths begin.
-func (r *Root) Dir() string { return r.dir }
-
 // Abs returns p as an absolute path. It is not cleaned: ".." after a link means
 // what the kernel says it means. Empty is the Root's own folder.
 func (r *Root) Abs(p string) (string, *contract.Failure) {
@@ -48,14 +45,6 @@ func (r *Root) Abs(p string) (string, *contract.Failure) {
 		}
 	}
 	return p, nil
-}
-
-// Show is how a result names p: absolute and clean.
-func (r *Root) Show(p string) string {
-	if !strings.HasPrefix(p, "/") {
-		p = r.dir + "/" + p
-	}
-	return path.Clean(p)
 }
 
 // File is an open file or folder. It is a plain descriptor without a poller:

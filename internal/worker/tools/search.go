@@ -40,14 +40,9 @@ func glob(ctx context.Context, c *Call, args any) (any, *contract.Failure) {
 		return nil, fail
 	}
 	defer dir.Close()
-	place, done, fail := c.Root.place(dir)
+	r, fail := below(ctx, c.Root, dir, a, search.Find)
 	if fail != nil {
 		return nil, fail
-	}
-	defer done()
-	r, err := search.Find(ctx, place, a)
-	if err != nil {
-		return nil, searchFailure(ctx, err, dir.Path)
 	}
 	r.Path = dir.Path
 	return r, nil
@@ -73,16 +68,25 @@ func grep(ctx context.Context, c *Call, args any) (any, *contract.Failure) {
 		return nil, fail
 	}
 	defer dir.Close()
-	place, done, fail := c.Root.place(dir)
+	r, fail := below(ctx, c.Root, dir, a, search.Grep)
 	if fail != nil {
 		return nil, fail
 	}
-	defer done()
-	r, err := search.Grep(ctx, place, a)
-	if err != nil {
-		return nil, searchFailure(ctx, err, dir.Path)
-	}
 	r.Path = dir.Path
+	return r, nil
+}
+
+// below has one search go through a folder.
+func below[A, R any](ctx context.Context, root *Root, dir *File, args A, run func(context.Context, search.Place, A) (R, error)) (r R, fail *contract.Failure) {
+	place, done, fail := root.place(dir)
+	if fail != nil {
+		return r, fail
+	}
+	defer done()
+	r, err := run(ctx, place, args)
+	if err != nil {
+		return r, searchFailure(ctx, err, dir.Path)
+	}
 	return r, nil
 }
 

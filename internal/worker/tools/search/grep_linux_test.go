@@ -25,12 +25,7 @@ import (
 // placeAt opens a folder of the test.
 func placeAt(t testing.TB, dir string) Place {
 	t.Helper()
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	return Place{Root: fd}
+	return Place{Root: openAt(t, dir, unix.O_PATH)}
 }
 
 func mustGrep(t testing.TB, dir string, a contract.GrepArgs) *contract.GrepResult {

@@ -17,14 +17,20 @@ import (
 	"github.com/caisson-dev/caisson/internal/worker/contract"
 )
 
-func openDir(t testing.TB, dir string) int {
+// openAt opens a folder for as long as the test runs.
+func openAt(t testing.TB, dir string, flags int) int {
 	t.Helper()
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(dir, flags|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fd) })
 	return fd
+}
+
+func openDir(t testing.TB, dir string) int {
+	t.Helper()
+	return openAt(t, dir, unix.O_RDONLY)
 }
 
 func TestList(t *testing.T) {
