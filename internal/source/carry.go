@@ -165,7 +165,8 @@ func (c *capturing) copyIndex() error {
 
 // flags writes the copy anew with every file to be looked at: one that the user
 // told git not to look at may have another content all the same. A file that
-// a sparse checkout leaves out stays left out of the comparison.
+// a sparse checkout leaves out stays left out of the comparison. The time stays
+// what it was (see copyIndex).
 func (c *capturing) flags() error {
 	if len(c.entries) == 0 {
 		return nil
@@ -186,7 +187,14 @@ func (c *capturing) flags() error {
 			}
 		}
 	}
-	return os.WriteFile(c.index, writeIndex(look, c.r.format), 0o600)
+	younger := c.index + ".flags"
+	if err := os.WriteFile(younger, writeIndex(look, c.r.format), 0o600); err != nil {
+		return err
+	}
+	if err := sameTime(c.index, younger); err != nil {
+		return err
+	}
+	return os.Rename(younger, c.index)
 }
 
 // compare lists what differs between index and checkout.

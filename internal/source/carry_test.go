@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -142,6 +143,84 @@ func TestCarryMatrix(t *testing.T) {
 				o.in("fsck", "--strict")
 			})
 		}
+	}
+}
+
+// TestCarryRacy carries a file that was changed in the very moment in which the
+// index was written: its times, size and number are those that the index has, and
+// only the age of the index tells git to look at it. The same goes for what is
+// said of a checkout that is not carried.
+func TestCarryRacy(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		flags, more uint16
+	}{
+		{"plain", 0, 0},
+		{"assumed unchanged", assumedValid, 0},
+		{"skipped", 0, skipWorktree},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := basic(t)
+			l.racy("README", "two\n", c.flags, c.more)
+			hidden := c.flags|c.more != 0
+			if got := l.git("diff-files", "--name-only"); (got == "") != hidden {
+				t.Fatalf("control: plain git sees %q", got)
+			}
+			said := l.open(Options{})
+			text, err := Uncommitted(context.Background(), said.r, said.ws)
+			if err != nil || !hidden && !strings.Contains(text, "README") {
+				t.Errorf("what is said of the checkout: %q %v", text, err)
+			}
+			o := l.open(Options{Dirty: task.DirtyChanged})
+			o.sameStory(c.name)
+			if w := o.work(); !w.Empty() {
+				t.Errorf("an untouched task has work: %+v", w)
+			}
+		})
+	}
+}
+
+// racy writes a file, and the index as if it had said so of the content before,
+// in the same moment.
+func (l *lab) racy(name, text string, flags, more uint16) {
+	l.t.Helper()
+	l.git("update-index", "--index-version", "2")
+	l.write(name, text)
+	then := time.Now().Add(-time.Hour) // long before any copy of the index
+	if err := os.Chtimes(l.repo+"/"+name, then, then); err != nil {
+		l.t.Fatal(err)
+	}
+	index := l.repo + "/.git/index"
+	raw, err := os.ReadFile(index)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	entries, err := parseIndex(raw, "sha1")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	fi, err := os.Lstat(l.repo + "/" + name)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	st := fi.Sys().(*syscall.Stat_t)
+	for i := range entries {
+		e := &entries[i]
+		if e.path != name {
+			continue
+		}
+		if int64(e.size) != fi.Size() {
+			l.t.Fatalf("%q has another size than %q had", name, text)
+		}
+		e.mtimeS, e.mtimeN = uint32(st.Mtim.Sec), uint32(st.Mtim.Nsec)
+		e.ctimeS, e.ctimeN = uint32(st.Ctim.Sec), uint32(st.Ctim.Nsec)
+		e.flags, e.more = e.flags|flags, e.more|more
+	}
+	if err := os.WriteFile(index, writeIndex(entries, "sha1"), 0o644); err != nil {
+		l.t.Fatal(err)
+	}
+	if err := os.Chtimes(index, fi.ModTime(), fi.ModTime()); err != nil {
+		l.t.Fatal(err)
 	}
 }
 

@@ -70,7 +70,7 @@ func (p *preparation) begin(ctx context.Context) error {
 	inside := p.ws.shadow() + "/" + firstIndex
 	if p.r.Ref.Strategy == task.StrategyClone {
 		inside = p.ws.source() + "/.git/index"
-		if err := copyFile(inside, stat, 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := copyOwnIndex(inside, stat); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return p.fail("the index cannot be copied", err)
 		}
 	}

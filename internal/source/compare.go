@@ -139,7 +139,7 @@ func (s *survey) recorded(ctx context.Context, us []*unsure) (map[string]bool, e
 	}
 	index := filepath.Join(dir, "compare.index")
 	defer os.Remove(index)
-	if err := copyFile(s.index.file, index, 0o600); err != nil {
+	if err := copyOwnIndex(s.index.file, index); err != nil {
 		return fail(err)
 	}
 	run := func(stdin string, args ...string) ([]byte, error) {

@@ -84,7 +84,10 @@ func Uncommitted(ctx context.Context, r *Repo, ws Workspace) (string, error) {
 	return fmt.Sprintf("%s not in the task, which starts from the commit: %s", what, strings.Join(names, ", ")), nil
 }
 
-// copyIndex copies the user's index; false when there is none to look at.
+// copyIndex copies the user's index; false when there is none to look at. The
+// copy keeps the time of the original: git takes an entry for unchanged by its
+// times alone only when its file was last written before the index was, and of a
+// copy that looks younger it would miss what was changed right after `git add`.
 func copyIndex(from, to string) (bool, error) {
 	in, err := os.Open(from)
 	if errors.Is(err, os.ErrNotExist) {
@@ -106,7 +109,27 @@ func copyIndex(from, to string) (bool, error) {
 	if cerr := out.Close(); err == nil {
 		err = cerr
 	}
+	if err == nil {
+		err = os.Chtimes(to, st.ModTime(), st.ModTime())
+	}
 	return err == nil, err
+}
+
+// sameTime gives a copy of an index the time of the original (see copyIndex).
+func sameTime(from, to string) error {
+	st, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	return os.Chtimes(to, st.ModTime(), st.ModTime())
+}
+
+// copyOwnIndex copies an index of ours, with its time (see copyIndex).
+func copyOwnIndex(from, to string) error {
+	if err := copyFile(from, to, 0o600); err != nil {
+		return err
+	}
+	return sameTime(from, to)
 }
 
 // splitParts lists the files in which a split index has its other part.

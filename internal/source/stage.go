@@ -130,7 +130,7 @@ func (ws Workspace) treeOf(ctx context.Context, s *state, st *stage, f *found) (
 	}
 	index := st.path + ".index"
 	defer os.Remove(index)
-	if err := copyFile(ws.shadow()+"/"+baseIndex, index, 0o600); err != nil && (s.hasFiles() || !errors.Is(err, fs.ErrNotExist)) {
+	if err := copyOwnIndex(ws.shadow()+"/"+baseIndex, index); err != nil && (s.hasFiles() || !errors.Is(err, fs.ErrNotExist)) {
 		return "", st.fail("the index", err)
 	}
 	return ws.recordFiles(ctx, g, recording{
