@@ -34,8 +34,8 @@ func (s *stands) end() (err error) {
 	return err
 }
 
-// stand opens one of each. The caller ends them.
-func (b *bench) stand(ctx context.Context, in *installation) *stands {
+// stand opens one of each, the task with more flags of open. The caller ends them.
+func (b *bench) stand(ctx context.Context, in *installation, flags ...string) *stands {
 	s := &stands{}
 	add := func(c contender, why error, argv func(bool, []string) []string) {
 		s.enter, s.why = append(s.enter, door{c, argv}), append(s.why, why)
@@ -43,7 +43,7 @@ func (b *bench) stand(ctx context.Context, in *installation) *stands {
 	prefix := func(argv ...string) func(bool, []string) []string {
 		return func(_ bool, cmd []string) []string { return append(append(argv, hostBox()), cmd...) }
 	}
-	_, err := in.caisson(ctx, "open", "-q", "--repo", b.small, "--name", standing)
+	_, err := in.caisson(ctx, append([]string{"open", "-q", "--name", standing}, flags...)...)
 	if err == nil {
 		s.ends = append(s.ends, func() error {
 			_, err := in.caisson(context.Background(), "close", "-q", "--discard", standing)
@@ -56,7 +56,7 @@ func (b *bench) stand(ctx context.Context, in *installation) *stands {
 	if err == nil {
 		s.ends = append(s.ends, end)
 	}
-	add(contender{name: "nsenter", what: "into the namespaces of the unshare line"}, err, prefix("nsenter", "--user", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--target", fmt.Sprint(pid), "--"))
+	add(contender{name: "nsenter", what: "into the namespaces of the unshare line"}, err, prefix(nsenterArgv(pid)...))
 	for _, v := range b.engines.all {
 		c := contender{name: v.name + " exec", what: "in a running container", on: b.engines.on()}
 		why := v.why
@@ -84,6 +84,11 @@ func (s *stands) lines(g *group, shape contender, cmd ...string) {
 		c.silent, c.feed, c.bytes = shape.silent, shape.feed, shape.bytes
 		g.add(c.contender, s.why[i])
 	}
+}
+
+// nsenterArgv begins a command in all namespaces of a process.
+func nsenterArgv(pid int) []string {
+	return []string{"nsenter", "--user", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--target", fmt.Sprint(pid), "--"}
 }
 
 // holder starts unshare with a sleeping child and returns the child.
@@ -119,7 +124,7 @@ func holder(ctx context.Context) (pid int, end func() error, err error) {
 // exec compares one more command in a boundary that already stands.
 func (b *bench) exec(ctx context.Context) (err error) {
 	in := b.installation("exec")
-	s := b.stand(ctx, in)
+	s := b.stand(ctx, in, "--repo", b.small)
 	defer func() { err = errors.Join(err, s.end()) }()
 	g := &group{key: "exec", title: "One more command", base: "caisson version",
 		note: "A command in a boundary that already stands. caisson records intent and outcome of each durably; the others record nothing."}

@@ -1,5 +1,8 @@
 //go:build linux
 
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command bench measures what caisson costs beside programs that do a
 // comparable job and writes docs/BENCHMARKS.md.
 //
@@ -20,6 +23,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/caisson-dev/caisson"
 )
 
 // options is what a person asks for.
@@ -43,6 +48,10 @@ type section struct {
 }
 
 func main() {
+	caisson.Main()
+	if len(os.Args) > 2 && os.Args[1] == callerArg {
+		os.Exit(playCaller(os.Args[2:]))
+	}
 	var o options
 	var only string
 	flag.StringVar(&o.caisson, "caisson", "bin/caisson", "the program to measure")
@@ -130,6 +139,7 @@ func (b *bench) sections() []section {
 		{"result", "diff and close on the large repository", b.result},
 		{"memory", "idle open tasks", b.memory},
 		{"many", "tasks at once", b.many},
+		{"calls", "a tool call by each road, beside commands in containers", b.calls},
 		{"tools", "file tools, from request to result", b.fileTools},
 		{"search", "grep over the large repository", b.search},
 		{"stream", "a gigabyte through a call's streams", b.stream},

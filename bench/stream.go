@@ -16,7 +16,7 @@ func (b *bench) stream(ctx context.Context) (err error) {
 		size = 64 << 20
 	}
 	in := b.installation("stream")
-	s := b.stand(ctx, in)
+	s := b.stand(ctx, in, "--repo", b.small)
 	defer func() { err = errors.Join(err, s.end()) }()
 	count := "count=" + strconv.FormatInt(size>>16, 10)
 	out := &group{key: "out", base: "bare", title: "Output of a command"}

@@ -30,6 +30,8 @@ const (
 	beat = 10 * time.Second
 )
 
+var _ = sys.RegisterFaults("tool.before-outcome")
+
 // toolCall is one call on its way.
 type toolCall struct {
 	id, tool  string
@@ -98,8 +100,14 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 	if ctx.Err() != nil {
 		return res, m.refuse(ctx, l, k, res, task.Errorf(task.CodeCanceled, "tool", "not started: %w", context.Cause(ctx)))
 	}
-	// Nothing happens that is not announced.
-	if _, err := l.log.Append(ctx, evidence.ToolIntent, k.actor(), k.intent(res)); err != nil {
+	// Nothing happens that is not announced. What only reads has no effect but its
+	// answer, and that is given when announcement and outcome are durable: the
+	// outcome's fsync does for both.
+	announce := l.log.Append
+	if k.reads() {
+		announce = l.log.AppendBulk
+	}
+	if _, err := announce(ctx, evidence.ToolIntent, k.actor(), k.intent(res)); err != nil {
 		return res, err
 	}
 	stop := k.beats("has been running")
@@ -109,7 +117,13 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 	res.Observed.Duration = time.Since(k.begun)
 	stop()
 	l.sawAfter(k, res)
-	return res, errors.Join(err, m.toolOutcome(ctx, l, k, res, sum, err))
+	if oerr := m.toolOutcome(ctx, l, k, res, sum, err); oerr != nil {
+		if k.reads() {
+			res.Claimed = task.Claimed{} // its effect: it does not happen
+		}
+		err = errors.Join(err, oerr)
+	}
+	return res, err
 }
 
 // newCall decodes a call. What it cannot be is refused before anything is done.
@@ -281,7 +295,11 @@ func (m *Manager) toolOutcome(ctx context.Context, l *live, k *toolCall, res *ta
 	}
 	dctx, done := sys.Detach(ctx, time.Minute)
 	defer done()
-	if _, err := l.log.Append(dctx, evidence.ToolOutcome, self, body); err != nil {
+	err := sys.Fault("tool.before-outcome")
+	if err == nil {
+		_, err = l.log.Append(dctx, evidence.ToolOutcome, self, body)
+	}
+	if err != nil {
 		return task.Errorf(task.CodeOf(err), "tool", "%s was carried out, which could not be recorded: %w", k.tool, err)
 	}
 	return nil

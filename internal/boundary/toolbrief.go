@@ -60,6 +60,11 @@ func addSaid(claimed map[string]any, tool string, c *task.Claimed) {
 	if c.Failure != nil || len(c.Result) == 0 {
 		return
 	}
+	switch tool {
+	case contract.Grep, contract.Glob, contract.ListDir, contract.EditFile, contract.WriteFile:
+	default:
+		return // nothing of it is numbers; it may be long
+	}
 	var r struct {
 		Matches      *int64            `json:"matches"`
 		Files        []json.RawMessage `json:"files"`
@@ -89,8 +94,6 @@ func addSaid(claimed map[string]any, tool string, c *task.Claimed) {
 		if r.Created != nil {
 			claimed["created"] = *r.Created
 		}
-	default:
-		return
 	}
 	if r.Truncated {
 		claimed["truncated"] = true

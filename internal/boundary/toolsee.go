@@ -206,6 +206,16 @@ func (k *toolCall) writes() bool {
 	return false
 }
 
+// reads reports whether the tool changes nothing, on the disk or in a process: all
+// that it does is its answer.
+func (k *toolCall) reads() bool {
+	switch k.tool {
+	case contract.ReadFile, contract.ListDir, contract.Glob, contract.Grep:
+		return true
+	}
+	return false
+}
+
 // unsure reports whether a path that the call names leads through a link, so
 // that what it names has another name too.
 func (l *live) unsure(k *toolCall) bool {
