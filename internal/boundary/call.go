@@ -89,6 +89,12 @@ func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.
 		return task.Outcome{}, false, err
 	}
 	defer l.calls.Done()
+	over, err := l.turns.share(ctx)
+	if err != nil {
+		closeFiles(files)
+		return task.Outcome{}, false, task.Errorf(task.CodeCanceled, "call", "not started, a command that runs alone (--frozen) was waited for: %w", err)
+	}
+	defer over()
 	if len(cmd.Argv) == 0 {
 		closeFiles(files)
 		return task.Outcome{}, false, task.Errorf(task.CodeUsage, "call", "no command given")

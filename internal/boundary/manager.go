@@ -130,6 +130,7 @@ type live struct {
 	once bool // one command, and then the end
 
 	tools toolState
+	turns turns
 	queue approval.Queue
 	hooks sync.WaitGroup // programs that answer questions
 	// What a person said about tool calls, and the digest of the plan that they

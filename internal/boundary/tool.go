@@ -44,6 +44,8 @@ type toolCall struct {
 	by        door.Actor
 	o         door.ToolOptions
 
+	over func() // ends the call's turn, nil without one
+
 	argv  []string // of a program
 	dir   string
 	names []string // paths that the call names, absolute inside
@@ -94,7 +96,11 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 		return nil, err
 	}
 	res := &task.ToolResult{Schema: toolSchema, Task: l.id, Call: k.id, Tool: k.tool, Digest: k.digest, Refused: k.refused}
-	if err := m.permit(ctx, l, k, res); err != nil {
+	defer func() { k.endTurn(err) }()
+	if err = m.permit(ctx, l, k, res); err == nil {
+		err = m.takeTurn(ctx, l, k, res)
+	}
+	if err != nil {
 		return res, err
 	}
 	if ctx.Err() != nil {

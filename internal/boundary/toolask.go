@@ -57,6 +57,12 @@ func (m *Manager) ask(ctx context.Context, l *live, k *toolCall, res *task.ToolR
 		return m.refuse(ctx, l, k, res, task.Errorf(task.CodeDenied, "tool", "%s leads through a link, so what a person allows could become another file", k.names[0]).
 			WithHint("name the file itself"))
 	}
+	frozen := l.asking.Frozen && k.tool == contract.Shell
+	if frozen {
+		if why := noBackground(k); why != nil {
+			return m.refuse(ctx, l, k, res, why)
+		}
+	}
 	ctx, stop := l.while(ctx)
 	defer stop()
 	treeNow := ""
@@ -69,12 +75,21 @@ func (m *Manager) ask(ctx context.Context, l *live, k *toolCall, res *task.ToolR
 	}
 	bind := l.bindOf(k, files, treeNow)
 	id := l.queue.Granted(k.tool, bind)
-	if id == "" {
+	granted := id != ""
+	if !granted {
 		var err error
 		if id, err = m.question(ctx, l, k, res, files, treeNow, bind); err != nil {
 			return err
 		}
-		// Between the question and the answer there was time.
+	}
+	if frozen {
+		if why := m.alone(ctx, l, k); why != nil {
+			m.void(ctx, l, k, id, why.Error())
+			return m.refuse(ctx, l, k, res, why)
+		}
+	}
+	if !granted || frozen {
+		// Since the files were read there was time.
 		if why := m.changed(ctx, l, k, files, treeNow); why != "" {
 			m.void(ctx, l, k, id, why)
 			return m.refuse(ctx, l, k, res, task.Errorf(task.CodeDenied, "tool", "what was allowed is not what would be done now: %s", why).

@@ -115,7 +115,10 @@ func (m *Manager) startShell(ctx context.Context, l *live, k *toolCall, a *contr
 	}
 	started := make(chan struct{})
 	begun := time.Now()
+	over := k.over // it runs as long as the program does
+	k.over = nil
 	go func() {
+		defer over()
 		defer l.calls.Done()
 		defer close(sh.done)
 		defer stop()

@@ -153,8 +153,8 @@ func (r ToolRule) String() string {
 // value asks about none and denies none.
 type Asking struct {
 	Rules []ToolRule `json:"rules,omitempty"`
-	// Frozen demands that a command which a person allowed starts on exactly the
-	// files that were there when it was asked about.
+	// Frozen demands that a command which a person allowed runs alone, and on
+	// exactly the files that were there when it was asked about.
 	Frozen bool          `json:"frozen,omitempty"`
 	Hook   string        `json:"hook,omitempty"`    // absolute path of a program of the person's that answers
 	Wait   time.Duration `json:"wait_ns,omitempty"` // how long a question waits; 0: ten minutes

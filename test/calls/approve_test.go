@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -267,6 +268,82 @@ func TestChangedAfterApproval(t *testing.T) {
 			p = asks(c, contract.Shell, contract.ShellArgs{Argv: []string{"sh", "script.sh"}})
 			id.OK(t, c.repo, "deny", p.q.ID)
 			p.is("other files", <-p.done, "denied")
+		}
+	})
+}
+
+// TestFrozen has a program that an earlier call left running wait for the
+// command that a person agreed to, and exchange a file under it. The control is
+// the same without --frozen.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		for _, frozen := range []bool{false, true} {
+			flags := []string{"--ask", "shell:sh script.sh*"}
+			if frozen {
+				flags = append(flags, "--frozen")
+			}
+			c := newCaller(t, id, flags...)
+			// It is there only once the command has begun: no look before that can
+			// find anything. Ignored files stand in for any other way to see each other.
+			id.OK(t, c.repo, "exec", c.task, "sh", "-c", `printf '/seen\n/begun\n/swapped\n' >.gitignore
+printf 'echo >begun; i=0; while [ ! -e swapped ] && [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; cat data\n' >script.sh
+echo good >data
+cat >attack.sh <<-'END'
+	trap '' HUP TERM
+	echo >seen
+	while [ ! -e begun ]; do sleep 0.01; done
+	echo evil >new; mv new data; echo >swapped
+END
+setsid -f sh attack.sh </dev/null >/dev/null 2>&1; while [ ! -e seen ]; do sleep 0.01; done`)
+			p := asks(c, contract.Shell, contract.ShellArgs{Argv: []string{"sh", "script.sh"}})
+			r := p.approve()
+			p.is("it runs", r, "")
+			want := "evil\n"
+			if frozen {
+				want = "good\n"
+			}
+			res := harness.Decode[task.ToolResult](t, r.Stdout)
+			if got := harness.Decode[contract.ShellResult](t, string(res.Claimed.Result)); got.Stdout != want {
+				t.Errorf("frozen %v: the command read %q, want %q", frozen, got.Stdout, want)
+			}
+			if !frozen {
+				continue
+			}
+
+			// What cannot be exact is refused, and everything else waits its turn.
+			_, s := sh(c, contract.ShellArgs{Command: "sleep 1000", Background: true})
+			p = asks(c, contract.Shell, contract.ShellArgs{Argv: []string{"sh", "script.sh"}})
+			p.is("beside a background shell", p.approve(), "background shells run: "+s.Shell+" (sleep 1000)")
+			call[contract.ShellKillResult](c, contract.ShellKill, contract.ShellKillArgs{Shell: s.Shell})
+			b, _ := json.Marshal(contract.ShellArgs{Argv: []string{"sh", "script.sh"}, Background: true})
+			if r := id.Caisson(t, c.repo, "tool", c.task, "shell", string(b)); r.Exit != 4 || !strings.Contains(r.Stderr, "no background shell can be asked about") {
+				t.Errorf("in the background: %v", r)
+			}
+			sh(c, contract.ShellArgs{Command: "rm -f begun; printf 'echo >begun; sleep 1; cat data\\n' >script.sh"})
+			p = asks(c, contract.Shell, contract.ShellArgs{Argv: []string{"sh", "script.sh"}})
+			id.OK(t, c.repo, "approve", p.q.ID)
+			for begun := filepath.Join(id.State, "tasks", c.task, "source/begun"); ; time.Sleep(5 * time.Millisecond) {
+				if _, err := os.Stat(begun); err == nil {
+					break
+				}
+			}
+			var beside sync.WaitGroup
+			for range 2 {
+				beside.Go(func() {
+					for _, args := range [][]string{{"exec", c.task, "sh", "-c", "echo evil >data"}, {"tool", c.task, "write_file", `{"path":"data","content":"evil\n"}`}} {
+						if r := id.Caisson(t, c.repo, args...); r.Exit != 0 && !strings.Contains(r.Stderr, "(conflict)") {
+							t.Errorf("%v: %v", args, r)
+						}
+					}
+				})
+			}
+			r = <-p.done
+			beside.Wait()
+			res = harness.Decode[task.ToolResult](t, r.Stdout)
+			if got := harness.Decode[contract.ShellResult](t, string(res.Claimed.Result)); got.Stdout != "good\n" {
+				t.Errorf("beside other calls the command read %q", got.Stdout)
+			}
 		}
 	})
 }

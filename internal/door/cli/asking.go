@@ -23,7 +23,7 @@ type askingFlags struct {
 func (g *askingFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&g.ask, "ask", nil, "ask a person about calls of this tool, or those whose path or command matches `TOOL[:PATTERN]`")
 	f.StringArrayVar(&g.deny, "deny", nil, "deny them `TOOL[:PATTERN]`")
-	f.BoolVar(&g.frozen, "frozen", false, "a command that you agreed to starts only on exactly the files that you were asked about")
+	f.BoolVar(&g.frozen, "frozen", false, "a command that you agreed to runs alone, and only on exactly the files that you were asked about")
 	f.StringVar(&g.hook, "approve-hook", "", "program of yours that answers questions: the question on its input, status 0 is yes, 1 is no `PROGRAM`")
 	f.StringVar(&g.wait, "ask-timeout", "", "how long a question waits for an answer (default 10m) `DURATION`")
 }
