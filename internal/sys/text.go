@@ -33,3 +33,53 @@ func Escape(s string, hidden func(rune) bool) string {
 	}
 	return b.String()
 }
+
+// Nearest returns the candidate within two edits of s (one for short words),
+// or that s begins, or "".
+func Nearest(s string, candidates []string) string {
+	best, at := "", 3
+	if len(s) < 4 {
+		at = 2
+	}
+	for _, c := range candidates {
+		if len(s) > 2*len(c)+2 {
+			continue // no text of others costs more than a word
+		}
+		if d := distance(s, c); d < at {
+			best, at = c, d
+		}
+	}
+	if best == "" && len(s) >= 2 {
+		for _, c := range candidates {
+			if strings.HasPrefix(c, s) {
+				return c
+			}
+		}
+	}
+	return best
+}
+
+// distance is the optimal string alignment distance: edits and neighbours swapped.
+func distance(a, b string) int {
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		d[i][0] = i
+	}
+	for j := range d[0] {
+		d[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
+		}
+	}
+	return d[len(a)][len(b)]
+}

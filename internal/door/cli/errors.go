@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -192,7 +193,7 @@ func (a *app) unknownCommand(cmd *cobra.Command, name string) error {
 	if n := elsewhere[name]; n != "" {
 		return e.WithHint("that is `caisson %s`", n)
 	}
-	if n := nearest(name, names); n != "" {
+	if n := sys.Nearest(name, names); n != "" {
 		return e.WithHint("did you mean `caisson %s`?", n)
 	}
 	return e.WithHint("`caisson --help` lists the commands; to run a program in a task: `caisson run -- %s`", name)
@@ -225,7 +226,7 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 		if h := flagElsewhere[name]; h != "" && (cmd.Name() == "run" || cmd.Name() == "exec") {
 			return e.WithHint("%s", h)
 		}
-		if n := nearest(name, names); n != "" && len(name) > 1 {
+		if n := sys.Nearest(name, names); n != "" && len(name) > 1 {
 			return e.WithHint("did you mean --%s? see `%s --help`", n, cmd.CommandPath())
 		}
 		return e
@@ -239,51 +240,4 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 		return usagef(cmd, "--%s needs a value", value.GetFlag().Name)
 	}
 	return usagef(cmd, "%s", strings.ToLower(err.Error()[:1])+err.Error()[1:])
-}
-
-// nearest returns the candidate within two edits of s (one for short words),
-// or that s begins, or "".
-func nearest(s string, candidates []string) string {
-	best, at := "", 3
-	if len(s) < 4 {
-		at = 2
-	}
-	for _, c := range candidates {
-		if d := distance(s, c); d < at {
-			best, at = c, d
-		}
-	}
-	if best == "" && len(s) >= 2 {
-		for _, c := range candidates {
-			if strings.HasPrefix(c, s) {
-				return c
-			}
-		}
-	}
-	return best
-}
-
-// distance is the optimal string alignment distance: edits and neighbours swapped.
-func distance(a, b string) int {
-	d := make([][]int, len(a)+1)
-	for i := range d {
-		d[i] = make([]int, len(b)+1)
-		d[i][0] = i
-	}
-	for j := range d[0] {
-		d[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
-			}
-		}
-	}
-	return d[len(a)][len(b)]
 }

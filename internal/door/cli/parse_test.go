@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -196,8 +197,8 @@ func TestDiffText(t *testing.T) {
 func TestNearest(t *testing.T) {
 	names := []string{"run", "open", "exec", "show", "close", "completion"}
 	for in, want := range map[string]string{"rnu": "run", "opne": "open", "colse": "close", "comp": "completion", "xyzzy": "", "ls": "", "r": ""} {
-		if got := nearest(in, names); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", in, got, want)
+		if got := sys.Nearest(in, names); got != want {
+			t.Errorf("sys.Nearest(%q) = %q, want %q", in, got, want)
 		}
 	}
 }

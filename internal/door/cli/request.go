@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -88,7 +89,7 @@ func closed(flag, value string, now, later []string) error {
 		return unsupported("--"+flag+" "+value).WithHint("now there is: --%s %s", flag, strings.Join(now, ", "))
 	}
 	e := task.Errorf(task.CodeUsage, "cli", "--%s does not know %q", flag, value)
-	if n := nearest(value, now); n != "" {
+	if n := sys.Nearest(value, now); n != "" {
 		return e.WithHint("did you mean --%s %s?", flag, n)
 	}
 	return e.WithHint("it takes %s", strings.Join(now, ", "))
