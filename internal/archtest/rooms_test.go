@@ -186,7 +186,7 @@ var outsiders = []outside{
 	{module: "modernc.org/sqlite", in: []string{"internal/inventory"}},
 	{module: "golang.org/x/text", in: []string{"internal/source"}}, // Unicode normalisation of file names
 	{module: "go.yaml.in/yaml/v4", in: []string{"internal/config"}},
-	{module: "github.com/google/jsonschema-go"},                    // tests hold answers to announced schemas with it
+	{module: "github.com/google/jsonschema-go"}, // tests hold answers to announced schemas with it
 	{module: "github.com/modelcontextprotocol/go-sdk", in: []string{"internal/door/mcp"}},
 	{module: "github.com/rogpeppe/go-internal"},
 	// System calls belong to rooms that do something; the vocabulary, the

@@ -26,6 +26,9 @@ const MaxFile = 1 << 20
 // that a Document has is below ten.
 const maxDepth = 24
 
+// maxValues bounds how many lines and items a file has.
+const maxValues = 50_000
+
 // maxProblems is how many mistakes one error names.
 const maxProblems = 8
 
@@ -102,15 +105,19 @@ func parse(name string, data []byte) (root *yaml.Node, err error) {
 	case bytes.HasPrefix(data, []byte("\xef\xbb\xbf")):
 		return nil, one(1, "the file begins with a byte order mark")
 	}
-	if deep := nesting(data); deep > 0 {
+	deep, many := nesting(data)
+	switch {
+	case deep > 0:
 		return nil, one(deep, "lists and mappings lie too deep in each other")
+	case many > 0:
+		return nil, one(many, "the file holds more than %d values", maxValues)
 	}
 	defer func() { // a mistake of the parser is not to end the program
 		if p := recover(); p != nil {
 			root, err = nil, one(0, "the file cannot be read as YAML: %v", p)
 		}
 	}()
-	l, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithV4Defaults())
+	l, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithV4Defaults(), yaml.WithUniqueKeys(false)) // shape looks at keys
 	if err != nil {
 		return nil, one(0, "%v", err)
 	}
@@ -140,23 +147,29 @@ func parse(name string, data []byte) (root *yaml.Node, err error) {
 }
 
 // nesting is the line in which brackets lie deeper in each other than anything
-// that is meant, 0 when none do. It spares the parser texts made to exhaust it;
-// brackets in texts and comments count as well.
-func nesting(data []byte) int {
-	depth, line := 0, 1
+// that is meant, and the one from which on there are too many values; 0 when
+// there is none. It spares the parser texts made to exhaust it; what stands in
+// texts and comments counts as well.
+func nesting(data []byte) (deep, many int) {
+	depth, line, values := 0, 1, 0
 	for _, c := range data {
 		switch c {
-		case '\n':
-			line++
 		case '[', '{':
-			if depth++; depth > 200 {
-				return line
+			if depth++; depth > 200 && deep == 0 {
+				deep = line
 			}
 		case ']', '}':
 			depth = max(depth-1, 0)
+		case '\n', '\r', ',', '!', '&', '*', '?':
+			if values++; values > maxValues && many == 0 {
+				many = line
+			}
+			if c == '\n' {
+				line++
+			}
 		}
 	}
-	return 0
+	return deep, many
 }
 
 func badLine(data []byte) int {
@@ -361,6 +374,9 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, path string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := n.Content[i]
 		f, ok := known[k.Value]
+		if !ok && len(d.bad) >= maxProblems {
+			return
+		}
 		if !ok {
 			names := make([]string, 0, len(known))
 			for name := range known {

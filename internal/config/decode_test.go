@@ -117,6 +117,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"byte order mark":     {"\xef\xbb\xbfversion: 1\n", "p.yaml:1: the file begins with a byte order mark"},
 		"long":                {long, "longer than 1024 KiB"},
 		"deep lists":          {"version: 1\nbase: " + strings.Repeat("[", 5000), "p.yaml:2: lists and mappings lie too deep"},
+		"many values":         {"version: 1\nrisky_files: [" + strings.Repeat("a,", maxValues) + "a]\n", "holds more than 50000 values"},
 		"deep blocks":         {"version: 1\nbase:\n" + deepBlocks(100), "lie too deep"},
 		"bomb":                {"version: 1\na: &a [x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n", "p.yaml:2: the anchor \"a\""},
 		"not yaml":            {"version: 1\nfloors: {NET: 1\n", "not YAML"},
