@@ -24,6 +24,7 @@ var rooms = []room{
 	{dir: "internal/workerbin", may: []string{"internal/task"}},
 
 	{dir: "internal/policy", may: []string{"internal/task"}},
+	{dir: "internal/detect", may: []string{"internal/task"}},
 	{dir: "internal/backend", may: []string{"internal/task"}, child: backendChild},
 	{dir: "internal/service", may: []string{"internal/task"}, child: serviceChild},
 	{dir: "internal/probe", may: []string{"internal/task", "internal/sys"}},
@@ -45,7 +46,7 @@ var rooms = []room{
 
 	{dir: "internal/audit", may: []string{"internal/task", "internal/sys", "internal/policy"}},
 	{dir: "internal/boundary", may: []string{
-		"internal/task", "internal/sys", "internal/policy", "internal/backend", "internal/service", "internal/probe",
+		"internal/task", "internal/sys", "internal/policy", "internal/detect", "internal/backend", "internal/service", "internal/probe",
 		"internal/source/...", "internal/evidence", "internal/inventory", "internal/approval", "internal/broker", "internal/egress", "internal/worker", "internal/worker/contract/...", "internal/worker/capture",
 		"internal/door", // fulfils door.Engine; the contract alone, no child
 	}},
@@ -184,6 +185,8 @@ var outsiders = []outside{
 	{module: "github.com/spf13/pflag", in: []string{"internal/door/cli"}},
 	{module: "golang.org/x/term", in: []string{"internal/door/cli", "cmd/caisson"}},
 	{module: "modernc.org/sqlite", in: []string{"internal/inventory"}},
+	{module: "go.yaml.in/yaml/v4", in: []string{"internal/detect"}},
+	{module: "mvdan.cc/sh/v3", in: []string{"internal/detect"}},
 	{module: "golang.org/x/text", in: []string{"internal/source"}}, // Unicode normalisation of file names
 	{module: "go.yaml.in/yaml/v4", in: []string{"internal/config"}},
 	{module: "github.com/google/jsonschema-go"}, // tests hold answers to announced schemas with it

