@@ -185,10 +185,9 @@ var outsiders = []outside{
 	{module: "github.com/spf13/pflag", in: []string{"internal/door/cli"}},
 	{module: "golang.org/x/term", in: []string{"internal/door/cli", "cmd/caisson"}},
 	{module: "modernc.org/sqlite", in: []string{"internal/inventory"}},
-	{module: "go.yaml.in/yaml/v4", in: []string{"internal/detect"}},
 	{module: "mvdan.cc/sh/v3", in: []string{"internal/detect"}},
 	{module: "golang.org/x/text", in: []string{"internal/source"}}, // Unicode normalisation of file names
-	{module: "go.yaml.in/yaml/v4", in: []string{"internal/config"}},
+	{module: "go.yaml.in/yaml/v4", in: []string{"internal/config", "internal/detect"}},
 	{module: "github.com/google/jsonschema-go"}, // tests hold answers to announced schemas with it
 	{module: "github.com/modelcontextprotocol/go-sdk", in: []string{"internal/door/mcp"}},
 	{module: "github.com/rogpeppe/go-internal"},
