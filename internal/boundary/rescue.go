@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,23 +11,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
 	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
-	"github.com/caisson-dev/caisson/internal/worker"
 )
 
-var _ = sys.RegisterFaults("rescue.found", "rescue.intended", "rescue.standing", "rescue.bundled", "rescue.destroyed", "rescue.snapshot", "rescue.published",
+var _ = sys.RegisterFaults("rescue.found", "rescue.snapshot", "rescue.published",
 	"rescue.recorded", "close.ignored", "close.out", "close.source")
-
-// maxBundle bounds what a task can bring out as commits.
-const maxBundle = 4 << 30
-
-// rescueTime bounds the throwaway boundary that writes the bundle.
-const rescueTime = 5 * time.Minute
 
 // rescue brings out everything that a removal would lose and decides whether
 // the files are kept. A non-nil retention means: keep, remove nothing. The
@@ -152,15 +143,30 @@ func (m *Manager) bringCommits(ctx context.Context, l *live, t inventory.Task) (
 		return source.HostCommits(ctx, l.ws)
 	}
 	needs, err := source.NeedsBundle(ctx, l.ws)
-	if err != nil || !needs {
+	if err != nil {
 		return nil, err
 	}
 	var refs []task.ResultRef
-	err = m.bundle(ctx, l, t, evidence.RescueIntent, func(ctx context.Context, r io.Reader) (err error) {
-		refs, err = source.Import(ctx, l.ws, r, maxBundle)
+	if needs {
+		err = m.bundle(ctx, l, t, evidence.RescueIntent, func(ctx context.Context, r io.Reader) (err error) {
+			refs, err = source.Import(ctx, l.ws, r, maxBundle)
+			return err
+		})
+		if err != nil {
+			return refs, err
+		}
+	}
+	// What was amended, reset or rebased away is only in the logs of the refs.
+	argv, env, stdin, err := source.PackCommand(ctx, l.ws)
+	if err != nil || len(argv) == 0 {
+		return refs, err
+	}
+	var more []task.ResultRef
+	err = m.bringing(ctx, l, t, bundling{argv: argv, env: env, stdin: stdin, typ: evidence.RescueIntent, take: func(ctx context.Context, r io.Reader) (err error) {
+		more, err = source.ImportPack(ctx, l.ws, r, maxBundle)
 		return err
-	})
-	return refs, err
+	}})
+	return merge(refs, more), err
 }
 
 // merge adds results, replacing those of the same name.
@@ -176,132 +182,6 @@ func merge(have, more []task.ResultRef) []task.ResultRef {
 		}
 	}
 	return append(out, more...)
-}
-
-// bundle runs git in a throwaway boundary that sees the task's source
-// read-only, and has take read what it writes. typ announces it on the record.
-func (m *Manager) bundle(ctx context.Context, l *live, t inventory.Task, typ evidence.Type, take func(context.Context, io.Reader) error) (err error) {
-	ctx, done := context.WithTimeout(ctx, rescueTime)
-	defer done()
-	d, err := m.driver(t.View.Backend)
-	if err != nil {
-		return err
-	}
-	argv, env, err := source.BundleCommand(ctx, l.ws)
-	if err != nil {
-		return err
-	}
-	s, err := m.throwaway(ctx, l, t)
-	if err != nil {
-		return err
-	}
-	rs := backendResources(d, s)
-	if err := m.cfg.DB.Intend(ctx, l.id, rs); err != nil {
-		return err
-	}
-	if err := sys.Fault("rescue.intended"); err != nil {
-		return err
-	}
-	st, err := m.stand(ctx, d, &s, nil)
-	var left error // why the throwaway boundary is not gone
-	switch {
-	case err == nil:
-		err = m.bundleIn(ctx, l, bundling{st, &s, argv, env, typ, take}, t)
-		dctx, ddone := sys.Detach(ctx, cleanupTime)
-		defer ddone()
-		_ = st.wk.Close()
-		left = st.inst.Destroy(dctx)
-	case st != nil || task.CodeOf(err) == task.CodeStuck:
-		left = err
-	}
-	err = errors.Join(err, left, sys.Fault("rescue.destroyed"))
-	state := task.Gone
-	if left != nil {
-		state = task.RStuck
-	}
-	var cs []inventory.ResourceChange
-	for _, r := range rs {
-		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: state, Err: left})
-	}
-	mctx, mdone := sys.Detach(ctx, time.Minute)
-	defer mdone()
-	return errors.Join(err, m.mark(mctx, l.id, cs))
-}
-
-// throwaway is the spec of a boundary that only reads the task's source.
-func (m *Manager) throwaway(ctx context.Context, l *live, t inventory.Task) (backend.Spec, error) {
-	id := t.View.Identity
-	out := filepath.Join(l.dir, "rescue-out")
-	if err := os.Mkdir(out, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return backend.Spec{}, task.Errorf(task.CodeStateStore, "close", "cannot make a folder for the rescue: %w", err)
-	}
-	env, _, err := environment(task.Request{}, l.id, id, m.cfg.Environ)
-	if err != nil {
-		return backend.Spec{}, err
-	}
-	s := backend.Spec{
-		Task: l.id, Instance: m.cfg.DB.Instance(), Token: task.NewToken(), Identity: id, Home: id.Home, Env: env, Hostname: string(l.id),
-		Source: backend.Mount{Source: filepath.Join(l.dir, "source"), Target: t.View.Source.Target},
-		Out:    backend.Mount{Source: out, Target: backend.OutDir, Writable: true},
-		Limits: m.cfg.Defaults(task.Limits{}), Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir},
-	}
-	for i, o := range t.View.Objects {
-		s.Objects = append(s.Objects, backend.Mount{Source: o, Target: fmt.Sprintf("%s/%d", backend.ObjectsDir, i)})
-	}
-	return s, nil
-}
-
-// bundling is one bundle being written in a throwaway boundary.
-type bundling struct {
-	st        *standing
-	spec      *backend.Spec
-	argv, env []string
-	typ       evidence.Type
-	take      func(context.Context, io.Reader) error
-}
-
-func (m *Manager) bundleIn(ctx context.Context, l *live, b bundling, t inventory.Task) error {
-	_, _, _, report, err := m.probe(ctx, b.st, b.spec, hostLevels(t.View.Source, nil))
-	if err != nil {
-		return err
-	}
-	if l.log != nil {
-		if _, err := l.log.Append(ctx, b.typ, self, map[string]any{"argv": b.argv, "probe": json.RawMessage(report)}); err != nil {
-			return err
-		}
-	}
-	if err := sys.Fault("rescue.standing"); err != nil {
-		return err
-	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer null.Close()
-	r, w, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	call, err := b.st.wk.Exec(ctx, worker.Command{Argv: b.argv, Dir: b.spec.Source.Target, Env: append(append([]string{}, b.spec.Env...), b.env...)}, []*os.File{null, w, null})
-	_ = w.Close()
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = r.Close() })
-	defer stop()
-	if err := b.take(ctx, r); err != nil {
-		if cause := context.Cause(ctx); cause != nil { // which closed the pipe
-			err = task.Errorf(task.CodeCanceled, "rescue", "taking the commits out was stopped: %w", cause)
-		}
-		_ = call.Cancel(ctx, 0)
-		return err
-	}
-	if err := sys.Fault("rescue.bundled"); err != nil {
-		return err
-	}
-	_, werr := call.Wait(ctx) // its status says nothing that take did not check
-	return werr
 }
 
 // remove takes the task's files and pins away. left reports that something no

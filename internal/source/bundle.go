@@ -46,11 +46,7 @@ func BundleCommand(ctx context.Context, ws Workspace) (argv, env []string, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	argv = []string{
-		"git", "--no-pager", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.alternateRefsCommand=:",
-		"-c", "protocol.allow=never", "-c", "safe.directory=*", "-c", "gc.auto=0", "-c", "uploadpack.packObjectsHook=",
-		"-c", "core.warnAmbiguousRefs=false", "bundle", "create", "--quiet", "-",
-	}
+	argv = append(neutralInside(), "bundle", "create", "--quiet", "-")
 	if c.unknown != "" {
 		argv = append(argv, "--all", "HEAD")
 	}
@@ -64,11 +60,24 @@ func BundleCommand(ctx context.Context, ws Workspace) (argv, env []string, err e
 		argv = append(argv, "--not")
 		argv = append(argv, s.Tips[:min(len(s.Tips), maxExcluded)]...)
 	}
-	env = []string{
+	return argv, insideEnv(), nil
+}
+
+// neutralInside begins a git command in a throwaway boundary.
+func neutralInside() []string {
+	return []string{
+		"git", "--no-pager", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.alternateRefsCommand=:",
+		"-c", "protocol.allow=never", "-c", "safe.directory=*", "-c", "gc.auto=0", "-c", "uploadpack.packObjectsHook=",
+		"-c", "core.warnAmbiguousRefs=false",
+	}
+}
+
+// insideEnv is added to the environment of such a command.
+func insideEnv() []string {
+	return []string{
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0",
 		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C",
 	}
-	return argv, env, nil
 }
 
 // bundleHeader is the text before the pack in a bundle.

@@ -18,7 +18,8 @@ import (
 
 // Import verifies the bundle that BundleCommand wrote and publishes what it
 // holds below refs/caisson/<id>/ of the user's repository, in one transaction:
-// heads/<name>, tags/<name>, HEAD (when detached), stash/<n>, other/<name>.
+// heads/<name>, tags/<name>, HEAD (when detached), stash/<n>, other/<name>
+// (reflog/<n> is ImportPack's).
 // Where that repository cannot be written, a bundle file is kept instead.
 //
 // Which refs there are is read from the task's files by the host; the bundle
@@ -42,20 +43,14 @@ func (ws Workspace) take(ctx context.Context, r io.Reader, max int64) (im *impor
 	if err != nil {
 		return nil, nil, err
 	}
-	g, err := findGit(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
 	c, err := ws.changedRefs(ctx, s)
 	if err != nil {
 		return nil, nil, err
 	}
-	q, err := os.MkdirTemp(ws.shadow(), "import-")
-	if err != nil {
-		return nil, nil, task.Errorf(task.CodeStateStore, "source.import", "the quarantine cannot be made: %v", err)
+	if im, err = ws.importing(ctx, s); err != nil {
+		return nil, nil, err
 	}
-	defer func() { _ = tree.Remove(context.WithoutCancel(ctx), q, filepath.Base(q)+".gone") }()
-	im = &importing{ws: ws, s: s, g: g, q: q, objects: q + "/objects"}
+	defer im.end(ctx)
 	header, err := im.receive(ctx, r, max)
 	if err != nil {
 		return nil, nil, err
@@ -96,6 +91,24 @@ type importing struct {
 	objects string // quarantine object store
 }
 
+// importing makes the quarantine; the caller ends it.
+func (ws Workspace) importing(ctx context.Context, s *state) (*importing, error) {
+	g, err := findGit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	q, err := os.MkdirTemp(ws.shadow(), "import-")
+	if err != nil {
+		return nil, task.Errorf(task.CodeStateStore, "source.import", "the quarantine cannot be made: %v", err)
+	}
+	return &importing{ws: ws, s: s, g: g, q: q, objects: q + "/objects"}, nil
+}
+
+// end removes the quarantine.
+func (im *importing) end(ctx context.Context) {
+	_ = tree.Remove(context.WithoutCancel(ctx), im.q, filepath.Base(im.q)+".gone")
+}
+
 // cmd is a call on the shadow repository that also sees the quarantine.
 func (im *importing) cmd(args ...string) git.Cmd {
 	c := im.ws.shadowCmd(args...)
@@ -109,6 +122,28 @@ func (im *importing) cmd(args ...string) git.Cmd {
 // receive stores the bundle and unpacks it into the quarantine. A stream
 // without a ref is the answer "nothing new": then header is nil.
 func (im *importing) receive(ctx context.Context, r io.Reader, max int64) (*bundleHeader, error) {
+	f, err := im.hold(r, max)
+	if err != nil || f == nil {
+		return nil, err
+	}
+	defer f.Close()
+	in := bufio.NewReaderSize(f, maxBundleLine)
+	h, err := parseBundle(in)
+	if errors.Is(err, errNothing) || err == nil && len(h.refs) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, badResult("the task's bundle is malformed: %v", err)
+	}
+	if h.format != im.s.Format {
+		return nil, badResult("the task's bundle uses the object format %s, the repository %s", h.format, im.s.Format)
+	}
+	return h, im.index(ctx, in, max)
+}
+
+// hold stores what came in the quarantine and opens it at its beginning; the
+// caller closes it. nil: nothing came.
+func (im *importing) hold(r io.Reader, max int64) (*os.File, error) {
 	for _, d := range []string{"/info", "/pack"} {
 		if err := os.MkdirAll(im.objects+d, 0o700); err != nil {
 			return nil, task.Errorf(task.CodeStateStore, "source.import", "the quarantine cannot be made: %v", err)
@@ -121,41 +156,36 @@ func (im *importing) receive(ctx context.Context, r io.Reader, max int64) (*bund
 	if err != nil {
 		return nil, task.Errorf(task.CodeStateStore, "source.import", "the bundle cannot be stored: %v", err)
 	}
-	defer f.Close()
 	n, err := bounded(f, r, max)
 	if err != nil || n == 0 {
+		f.Close()
 		return nil, err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		f.Close()
 		return nil, task.Errorf(task.CodeStateStore, "source.import", "the bundle cannot be read: %v", err)
 	}
-	in := bufio.NewReaderSize(f, maxBundleLine)
-	h, err := parseBundle(in)
-	if errors.Is(err, errNothing) || err == nil && len(h.refs) == 0 {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, badResult("the task's bundle is malformed: %v", err)
-	}
-	if h.format != im.s.Format {
-		return nil, badResult("the task's bundle uses the object format %s, the repository %s", h.format, im.s.Format)
-	}
-	// --strict: every object is checked as by fsck, warnings count as errors,
-	// and every link must lead to an object that is there.
+	return f, nil
+}
+
+// index unpacks a pack into the quarantine. --strict: every object is checked
+// as by fsck, warnings count as errors, and every link must lead to an object
+// that is there.
+func (im *importing) index(ctx context.Context, pack io.Reader, max int64) error {
 	cmd := im.cmd("index-pack", "--stdin", "--fix-thin", "--strict", "--max-input-size="+strconv.FormatInt(max, 10))
-	cmd.Stdin = in
+	cmd.Stdin = pack
 	out, err := im.g.Run(ctx, cmd)
 	if err != nil {
 		if git.Status(err) < 0 && task.CodeOf(err) != task.CodeInternal {
-			return nil, err
+			return err
 		}
-		return nil, badResult("the task's commits do not pass verification: %v", err)
+		return badResult("the task's commits do not pass verification: %v", err)
 	}
 	// What follows the pack, git copies to its output.
 	if hash, ok := strings.CutPrefix(strings.TrimSuffix(string(out), "\n"), "pack\t"); !ok || !git.IsOID(hash) {
-		return nil, badResult("the task's bundle has more than a pack in it")
+		return badResult("the task's commits came with more than a pack")
 	}
-	return h, nil
+	return nil
 }
 
 // verify checks that every wanted object is there with all it leads to.
@@ -241,6 +271,8 @@ func resultNames(refs []Ref) []result {
 			res.kind, res.name = "stash", "stash/0"
 		case strings.HasPrefix(r.Name, "stash/"):
 			res.kind, res.name = "stash", r.Name
+		case strings.HasPrefix(r.Name, "reflog/"):
+			res.kind, res.name = "reflog", r.Name
 		case strings.HasPrefix(r.Name, "refs/heads/"):
 			res.kind, res.name = "branch", "heads/"+strings.TrimPrefix(r.Name, "refs/heads/")
 		case strings.HasPrefix(r.Name, "refs/tags/"):

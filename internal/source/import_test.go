@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -317,7 +318,11 @@ func FuzzRefFiles(f *testing.F) {
 	f.Add([]byte("ref: refs/heads/main\n"))
 	f.Add([]byte(oid + "\n"))
 	f.Add([]byte("# pack-refs with: peeled\n" + oid + " refs/tags/x\n^" + oid + "\n"))
+	f.Add([]byte(strings.Repeat("0", 40) + " " + oid + " a <b> 1 +0000\tcommit: x"))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if l, ok := parseLogLine(string(b)); ok && (!git.IsOID(l.old) || !git.IsOID(l.new)) {
+			t.Errorf("%q: %+v", b, l)
+		}
 		if sym, id, ok := parseRefFile(b); ok && (sym == "") == (id == "") {
 			t.Errorf("%q: %q %q", b, sym, id)
 		}

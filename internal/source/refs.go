@@ -24,14 +24,29 @@ const (
 type refChanges struct {
 	changed []Ref // refs, and HEAD when detached, with an object that Prepare did not put there
 	extra   []Ref // objects without a ref of their own: older stashes, HEADs of worktrees
+	lost    []Ref // objects that only a pack brings out: those that the logs alone name, and extra where no ref has changed
 	// unknown says why the refs could not be read; then the bundle tells.
 	unknown string
 }
 
 func (c *refChanges) any() bool { return len(c.changed)+len(c.extra) > 0 || c.unknown != "" }
 
+// logs says whether the logs of a task's refs are looked at, and how.
+type logs int
+
+const (
+	unread  logs = iota // not at all
+	likely              // their own words tell which commits others lead to
+	exactly             // only objects do
+)
+
 // changedRefs compares the task's refs with what Prepare wrote.
 func (ws Workspace) changedRefs(ctx context.Context, s *state) (*refChanges, error) {
+	return ws.refChanges(ctx, s, unread)
+}
+
+// refChanges is changedRefs, and looks at the logs of the refs too.
+func (ws Workspace) refChanges(ctx context.Context, s *state, look logs) (*refChanges, error) {
 	switch s.Strategy {
 	case "", task.StrategyClone:
 	case task.StrategyWorktree:
@@ -77,7 +92,18 @@ func (ws Workspace) changedRefs(ctx context.Context, s *state) (*refChanges, err
 			out.extra = append(out.extra, e)
 		}
 	}
-	return out, nil
+	if len(out.changed) == 0 {
+		out.lost, out.extra = out.extra, nil // a bundle holds what is on a ref
+	}
+	if look == unread {
+		return out, nil
+	}
+	for _, r := range append(append(out.changed[:len(out.changed):len(out.changed)], out.extra...), out.lost...) {
+		known[r.Object] = true
+	}
+	more, err := ws.lostOf(ctx, dir, known, look == exactly)
+	out.lost = append(out.lost, more...)
+	return out, err
 }
 
 // readRefs reads HEAD, packed-refs and the loose refs of a git directory.

@@ -92,7 +92,7 @@ func Work(ctx context.Context, ws Workspace) (*task.Work, error) {
 		return nil, err
 	}
 	s, f, changes := v.s, v.found, v.changes
-	refs, err := ws.changedRefs(ctx, s)
+	refs, err := ws.refChanges(ctx, s, likely)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func Work(ctx context.Context, ws Workspace) (*task.Work, error) {
 	for _, p := range f.ignored {
 		add(&w.Ignored, quote(p))
 	}
-	for _, r := range append(refs.changed, refs.extra...) {
+	for _, r := range append(append(refs.changed, refs.extra...), refs.lost...) {
 		add(&w.Commits, r.Name+" "+r.Object)
 	}
 	if refs.unknown != "" {

@@ -130,7 +130,7 @@ type Retention struct {
 
 // ResultRef is a ref in the user's repository, or a file, that holds rescued work.
 type ResultRef struct {
-	Kind   string `json:"kind"` // "branch", "worktree", "tag", "bundle", "ignored"
+	Kind   string `json:"kind"` // "branch", "worktree", "tag", "head", "stash", "reflog", "other", "bundle", "ignored", "output"
 	Name   string `json:"name"` // full ref name or absolute path
 	Object string `json:"object,omitempty"`
 	Count  int    `json:"count,omitempty"` // commits or files in it
