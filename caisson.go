@@ -241,8 +241,10 @@ func (t *Task) Call(ctx context.Context, tool string, args any) (*Result, error)
 }
 
 // Stream is Call that hands on what a program writes, as it does: stream is
-// "stdout" or "stderr". output is called from any goroutine, not after Stream
-// returned.
+// "stdout" or "stderr". Of a search that takes its time (grep, glob) it hands on
+// what was found so far: stream is "found" and p one JSON object of the tool's
+// result type, with files that the result begins with. output is called from any
+// goroutine, not after Stream returned.
 func (t *Task) Stream(ctx context.Context, tool string, args any, output func(stream string, p []byte)) (*Result, error) {
 	b, err := json.Marshal(args)
 	if err != nil {

@@ -55,6 +55,14 @@ func TestCalls(t *testing.T) {
 	if _, err := tk.Call(t.Context(), "read_file", map[string]any{}); caisson.CodeOf(err) != "usage" {
 		t.Errorf("no arguments: %v", err)
 	}
+	// What a search tells before it ends, if it takes that long, has the result's form.
+	if res, err := tk.Stream(t.Context(), "grep", map[string]any{"pattern": "one"}, func(stream string, p []byte) {
+		if stream != "found" || !json.Valid(p) {
+			t.Errorf("a search told of %s: %s", stream, p)
+		}
+	}); err != nil || !strings.Contains(string(res.Claimed.Result), "file.txt") {
+		t.Errorf("grep: %+v, %v", res, err)
+	}
 	if _, err := tk.Call(t.Context(), "shell", map[string]any{"command": "echo report >/run/boundary/out/r.txt"}); err != nil {
 		t.Error(err)
 	}

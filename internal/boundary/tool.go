@@ -110,7 +110,7 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 	// answer, and that is given when announcement and outcome are durable: the
 	// outcome's fsync does for both.
 	announce := l.log.Append
-	if k.reads() {
+	if k.reads() && !k.tells() {
 		announce = l.log.AppendBulk
 	}
 	if _, err := announce(ctx, evidence.ToolIntent, k.actor(), k.intent(res)); err != nil {

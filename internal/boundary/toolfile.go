@@ -2,8 +2,11 @@ package boundary
 
 import (
 	"context"
+	"encoding/json"
 
+	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/worker/contract"
 )
 
 // errFileTime is the cause of a file tool that took too long.
@@ -18,7 +21,11 @@ func (m *Manager) fileTool(ctx context.Context, l *live, k *toolCall, res *task.
 	tctx, cancel := context.WithCancelCause(tctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })()
-	r, err := wk.Tool(tctx, k.tool, k.canonical, nil)
+	var found func(json.RawMessage)
+	if k.tells() {
+		found = func(part json.RawMessage) { k.o.Output(door.FoundStream, part) }
+	}
+	r, err := wk.ToolFound(tctx, k.tool, k.canonical, nil, found)
 	if err != nil {
 		return err
 	}
@@ -31,4 +38,9 @@ func (m *Manager) fileTool(ctx context.Context, l *live, k *toolCall, res *task.
 		}
 	}
 	return nil
+}
+
+// tells reports whether the caller hears of what a search finds before it ends.
+func (k *toolCall) tells() bool {
+	return k.o.Output != nil && (k.tool == contract.Grep || k.tool == contract.Glob)
 }

@@ -92,6 +92,9 @@ type ExecIO struct {
 	Summary func() IOSummary
 }
 
+// FoundStream is the name under which ToolOptions.Output gets what a search found.
+const FoundStream = "found"
+
 // ToolOptions joins a tool call to its caller. Its functions may be nil and are
 // called from any goroutine, not after Tool returned.
 type ToolOptions struct {
@@ -99,7 +102,9 @@ type ToolOptions struct {
 	// Progress tells in one line what a call that waits or runs is at, at least
 	// every 20 seconds.
 	Progress func(string)
-	// Output receives what a program writes, as it does: "stdout" or "stderr".
+	// Output receives what a program writes, as it does: "stdout" or "stderr"; and
+	// what a search finds, as it does: FoundStream, each time one JSON object of the
+	// tool's result type. All of it is claimed.
 	Output func(stream string, p []byte)
 	// Asked is told that the call waits for a person. The door may show the
 	// question to one; the answer goes to Engine.Answer.

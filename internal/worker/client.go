@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -45,10 +46,12 @@ type Client struct {
 // pending is one operation that the worker may still speak about.
 type pending struct {
 	digest string
-	reply  chan answer // capacity 1
-	call   *Call       // of an exec
-	fds    int         // how many descriptors an OK reply may carry
-	tool   bool        // the worker's own operation
+	reply  chan answer            // capacity 1
+	call   *Call                  // of an exec
+	fds    int                    // how many descriptors an OK reply may carry
+	tool   bool                   // the worker's own operation
+	found  chan<- json.RawMessage // of a tool that says what it found, with room for MaxFound
+	told   int                    // events that came
 	// forsaken: nobody waits for the reply any more
 	forsaken bool
 }

@@ -25,7 +25,7 @@ type said struct {
 
 // waiting is a client with one of each kind of thing outstanding: a ping (2), a
 // call that nobody answered yet (3), one that runs (4), one that is being
-// canceled (5).
+// canceled (5); a tool (6), and a search that tells what it finds (7).
 func waiting(t testing.TB) (*Client, map[uint64]*Call) {
 	conn, err := frame.Dial(silent{})
 	if err != nil {
@@ -49,6 +49,9 @@ func waiting(t testing.TB) (*Client, map[uint64]*Call) {
 		}
 	}
 	calls[5].cancels = 2
+	c.lastOp = 7
+	c.ops[6] = &pending{digest: "d", reply: make(chan answer, 1), tool: true, fds: 2}
+	c.ops[7] = &pending{digest: "d", reply: make(chan answer, 1), tool: true, fds: 2, found: make(chan json.RawMessage, frame.MaxFound)}
 	return c, calls
 }
 
@@ -73,6 +76,11 @@ func FuzzAnswers(f *testing.F) {
 	seed(said{frame.Event, 4, []byte(`{"req":"d","event":"clear"}`)})
 	seed(said{frame.Event, 3, []byte(`{"req":"d","event":"lost"}`)}, said{frame.Reply, 3, []byte(`{"req":"d","ok":true}`)})
 	seed(said{frame.Reply, 2, []byte(`{"req":"D","ok":true}`)})
+	found := []byte(`{"req":"d","event":"found","result":{"path":"/x","files":[]}}`)
+	seed(said{frame.Event, 7, found}, said{frame.Event, 7, found}, said{frame.Reply, 7, []byte(`{"req":"d","ok":true,"result":{}}`)}, said{frame.Event, 7, found})
+	seed(said{frame.Event, 6, found})
+	seed(said{frame.Event, 4, found})
+	seed(said{frame.Reply, 6, []byte(`{"req":"d","ok":true,"event":"found","result":{}}`)})
 	seed(said{frame.Request, 9, []byte(`{"op":"ping"}`)})
 	f.Fuzz(func(t *testing.T, script []byte) {
 		c, calls := waiting(t)
@@ -81,6 +89,7 @@ func FuzzAnswers(f *testing.F) {
 			fr := frame.Frame{Kind: frame.Kind(script[0]), Op: uint64(script[1]), Body: script[4 : 4+n]}
 			script = script[4+n:]
 			known, lateLeft := c.ops[fr.Op] != nil, c.late.left[fr.Op].n
+			listens := known && c.ops[fr.Op].found != nil
 			before := map[uint64]bool{}
 			for op, k := range calls {
 				before[op] = k.outcome != nil || k.state != settledNot
@@ -94,6 +103,9 @@ func FuzzAnswers(f *testing.F) {
 			}
 			if json.Unmarshal(fr.Body, &b) != nil || b.Req != "d" || (fr.Kind != frame.Reply && fr.Kind != frame.Event) {
 				t.Fatalf("believed: kind %d, %q", fr.Kind, fr.Body)
+			}
+			if found := fr.Kind == frame.Event && b.Event == frame.EventFound; found != (fr.Kind == frame.Event && fr.Op == 7) || found && (!listens || len(b.Result) > frame.ToolInline || b.Result[0] != '{') {
+				t.Fatalf("believed that %d found %q", fr.Op, fr.Body)
 			}
 			for op, k := range calls {
 				if op != fr.Op && before[op] != (k.outcome != nil || k.state != settledNot) {

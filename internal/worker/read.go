@@ -89,6 +89,14 @@ func (c *Client) dispatch(f *frame.Frame) error {
 	if body.Req != p.digest {
 		return violation("an answer names another request")
 	}
+	if f.Kind == frame.Event && p.tool {
+		if !foundFits(&body, len(f.FDs)) || p.found == nil || p.told == frame.MaxFound {
+			return violation("an event that a tool may not have")
+		}
+		p.told++
+		p.found <- body.Result // has room
+		return nil
+	}
 	if f.Kind == frame.Event {
 		if p.call == nil || len(f.FDs) != 0 {
 			return violation("an event for what is no call")

@@ -53,6 +53,13 @@ func (r *ToolReply) Close() {
 // Errors: CodeUsage, CodeLimit, CodeUnavailable and CodeChannel say that
 // nothing was begun; CodeOutcomeUnknown, that nobody knows.
 func (c *Client) Tool(ctx context.Context, name string, args []byte, in *os.File) (ToolReply, error) {
+	return c.ToolFound(ctx, name, args, in, nil)
+}
+
+// ToolFound is Tool that hands on what a search finds while it goes on, as
+// objects of the tool's result type: the files of all of them are those that the
+// result begins with. found is not called any more once ToolFound returned.
+func (c *Client) ToolFound(ctx context.Context, name string, args []byte, in *os.File, found func(json.RawMessage)) (ToolReply, error) {
 	const op = "worker.tool"
 	if len(args) == 0 {
 		args = []byte("{}")
@@ -66,7 +73,7 @@ func (c *Client) Tool(ctx context.Context, name string, args []byte, in *os.File
 	if err := context.Cause(ctx); err != nil {
 		return ToolReply{Failure: &task.ToolFailure{Code: string(contract.Canceled), Message: "the call was canceled before it began"}}, nil
 	}
-	body := frame.ToolBody{Tool: name, In: in != nil}
+	body := frame.ToolBody{Tool: name, In: in != nil, Found: found != nil}
 	var fs []*os.File
 	if len(args) <= frame.ToolInline {
 		body.Args = args
@@ -85,26 +92,61 @@ func (c *Client) Tool(ctx context.Context, name string, args []byte, in *os.File
 	d := frame.Digest(b)
 	p := &pending{digest: hex.EncodeToString(d[:]), reply: make(chan answer, 1), tool: true, fds: 2}
 	reply := p.reply
+	var parts chan json.RawMessage
+	if found != nil {
+		parts = make(chan json.RawMessage, frame.MaxFound)
+		p.found = parts
+	}
 	id, err := c.send(frame.Tool, p, b, fs)
 	if err != nil {
 		return ToolReply{}, err
 	}
 	limit := time.NewTimer(toolLimit)
 	defer limit.Stop()
-	select {
-	case a := <-reply:
-		return c.toolReply(a)
-	case <-c.done:
-	case <-ctx.Done():
-		c.sendStop(id)
-		limit.Reset(stopLimit)
+	// What is handed on is of the tool's type, or nothing is believed any more.
+	hand := func(part json.RawMessage) error {
+		if t, ok := contract.Lookup(name); !ok || frame.Decode(part, t.Result()) != nil {
+			err := violation("what a tool found is not of its type")
+			c.poison(err)
+			return unknown(op, err)
+		}
+		found(part)
+		return nil
+	}
+	answered := func(a answer) (ToolReply, error) {
+		var err error
+		for len(parts) > 0 && err == nil { // they came before it
+			err = hand(<-parts)
+		}
+		r, rerr := c.toolReply(a)
+		if err != nil {
+			r.Close()
+			return ToolReply{}, err
+		}
+		return r, rerr
+	}
+	for {
 		select {
+		case part := <-parts:
+			if err := hand(part); err != nil {
+				return ToolReply{}, err
+			}
+			continue
 		case a := <-reply:
-			return c.toolReply(a)
+			return answered(a)
 		case <-c.done:
+		case <-ctx.Done():
+			c.sendStop(id)
+			limit.Reset(stopLimit)
+			select {
+			case a := <-reply:
+				return answered(a)
+			case <-c.done:
+			case <-limit.C:
+			}
 		case <-limit.C:
 		}
-	case <-limit.C:
+		break
 	}
 	// Nobody reads the answer any more; if it comes after all, the reader closes
 	// what comes with it.
@@ -138,6 +180,12 @@ func (c *Client) sendStop(op uint64) {
 	if err := c.conn.Write(frame.Frame{Kind: frame.Stop, Op: op}); err != nil {
 		c.poison(err)
 	}
+}
+
+// foundFits says whether an event is one that a tool may have.
+func foundFits(b *frame.ReplyBody, fds int) bool {
+	return fds == 0 && b.Event == frame.EventFound && len(b.Result) > 0 && b.Result[0] == '{' && len(b.Result) <= frame.ToolInline &&
+		!b.OK && b.Size == 0 && !b.Out && b.Code == "" && b.PID == 0 && b.Status == 0
 }
 
 // toolFits says whether a reply is one that a tool may have.

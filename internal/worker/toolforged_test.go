@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,6 +106,60 @@ func TestToolForgedReplies(t *testing.T) {
 			t.Errorf("%s: %+v", name, g.r)
 		case c.code == "" && string(g.r.Result) != `{"a":1}`:
 			t.Errorf("%s: %s", name, g.r.Result)
+		}
+	}
+}
+
+// A worker that says what it found in any other way than a tool may is given up.
+func TestToolForgedFound(t *testing.T) {
+	good := json.RawMessage(`{"path":"/x","files":[],"matches":0,"searched":1,"skipped":{}}`)
+	event := frame.ReplyBody{Event: frame.EventFound, Result: good}
+	for name, c := range map[string]struct {
+		tool  string
+		deaf  bool // nobody asked
+		body  frame.ReplyBody
+		fds   []int
+		times int
+		ok    bool // the control
+	}{
+		"honest":             {contract.Grep, false, event, nil, 1, true},
+		"as often as it may": {contract.Grep, false, event, nil, frame.MaxFound, true},
+		"more often":         {contract.Grep, false, event, nil, frame.MaxFound + 1, false},
+		"nobody asked":       {contract.Grep, true, event, nil, 1, false},
+		"another type":       {contract.Grep, false, frame.ReplyBody{Event: frame.EventFound, Result: json.RawMessage(`{"root":true}`)}, nil, 1, false},
+		"of another tool":    {contract.ReadFile, false, event, nil, 1, false},
+		"a list":             {contract.Grep, false, frame.ReplyBody{Event: frame.EventFound, Result: json.RawMessage(`[]`)}, nil, 1, false},
+		"nothing":            {contract.Grep, false, frame.ReplyBody{Event: frame.EventFound}, nil, 1, false},
+		"too long":           {contract.Grep, false, frame.ReplyBody{Event: frame.EventFound, Result: json.RawMessage(`{"path":"` + strings.Repeat("x", frame.ToolInline) + `"}`)}, nil, 1, false},
+		"with a descriptor":  {contract.Grep, false, event, []int{inMemory(t, "x")}, 1, false},
+		"as a reply":         {contract.Grep, false, frame.ReplyBody{OK: true, Event: frame.EventFound, Result: good}, nil, 1, false},
+		"an exit":            {contract.Grep, false, frame.ReplyBody{Event: frame.EventExit}, nil, 1, false},
+	} {
+		f := playWorker(t)
+		heard := 0
+		var found func(json.RawMessage)
+		if !c.deaf {
+			found = func(json.RawMessage) { heard++ }
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := f.client.ToolFound(deadline(t, 60*time.Second), c.tool, []byte(`{"pattern":"x"}`), nil, found)
+			done <- err
+		}()
+		req := f.next()
+		for range c.times {
+			fr := reply(req, c.body)
+			fr.Kind, fr.FDs = frame.Event, c.fds
+			_ = f.conn.Write(fr)
+		}
+		_ = f.conn.Write(reply(req, frame.ReplyBody{OK: true, Result: good}))
+		switch err := <-done; {
+		case !c.ok:
+			if task.CodeOf(err) != task.CodeOutcomeUnknown || f.client.Err() == nil {
+				t.Errorf("%s: %v, channel %v", name, err, f.client.Err())
+			}
+		case err != nil || f.client.Err() != nil || heard != c.times:
+			t.Errorf("%s: heard %d times, %v, channel %v", name, heard, err, f.client.Err())
 		}
 	}
 }

@@ -3,14 +3,56 @@
 package worker_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/caisson-dev/caisson/internal/worker/contract"
 )
+
+// A search that takes its time tells what it found before it ends; what it told
+// is the beginning of the result.
+func TestToolFound(t *testing.T) {
+	b := start(t)
+	dir := folder(t)
+	// How long a search takes is the machine's affair: until it takes long enough.
+	for n := 0; ; {
+		for range 2000 {
+			d := fmt.Sprintf("%s/d%03d", dir, n%500)
+			if err := os.MkdirAll(d, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			put(t, fmt.Sprintf("%s/f%d", d, n), strings.Repeat("aaaaaaaaaaaaaaaaaaaaaaaaaaaa\n", 500)+"needle\n")
+			n++
+		}
+		var told []contract.GrepFile
+		raw, _ := json.Marshal(contract.GrepArgs{Path: dir, Pattern: "(a|aa)+b|needle", Output: "files", Limit: contract.GrepMax})
+		r, err := b.client.ToolFound(context.Background(), contract.Grep, raw, nil, func(part json.RawMessage) {
+			var p contract.GrepResult
+			if err := json.Unmarshal(part, &p); err != nil {
+				t.Error(err)
+			}
+			told = append(told, p.Files...)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all contract.GrepResult
+		if err := json.Unmarshal(r.Result, &all); err != nil || len(told) > len(all.Files) || len(told) > 0 && !reflect.DeepEqual(told, all.Files[:len(told)]) {
+			t.Fatalf("told of %d files of %d, %v", len(told), len(all.Files), err)
+		}
+		if len(told) > 0 {
+			return
+		}
+		if n == 10000 {
+			t.Fatalf("of %d files nothing was told", len(all.Files))
+		}
+	}
+}
 
 // toolInto calls a tool that must succeed.
 func toolInto[T any](b *box, name string, args any) (out T) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/worker/contract"
 )
 
 // pending is one call on its way.
@@ -31,8 +32,9 @@ type pending struct {
 	res    *task.ToolResult
 	err    error
 
-	mu  sync.Mutex
-	now string // guarded by mu: what it is at
+	mu   sync.Mutex
+	now  string        // guarded by mu: what it is at
+	news chan struct{} // has room for one: there is something to tell
 	// handed is the question that the client was given back; guarded by mu.
 	handed *task.Question
 }
@@ -110,7 +112,7 @@ func (s *Server) begin(tool string, args json.RawMessage) (*pending, error) {
 		<-s.slots
 		return nil, task.Errorf(task.CodeCanceled, "mcp.call", "the server is ending: %v", context.Cause(s.ctx))
 	}
-	p := &pending{tool: tool, args: fingerprint(args), begun: time.Now(), asked: make(chan task.Question, 4), done: make(chan struct{})}
+	p := &pending{tool: tool, args: fingerprint(args), begun: time.Now(), asked: make(chan task.Question, 4), done: make(chan struct{}), news: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancelCause(s.ctx)
 	s.calls.Add(1)
 	go func() {
@@ -127,6 +129,9 @@ func (s *Server) begin(tool string, args json.RawMessage) (*pending, error) {
 			default: // it stays in the queue, where it can be answered
 			}
 		}
+		if tool == contract.Grep || tool == contract.Glob {
+			c.Output = p.found()
+		}
 		p.res, p.err = door.Do[*task.ToolResult](p.ctx, c, "tool", &door.ToolIn{Task: string(s.cfg.Task), Call: task.ToolCall{Tool: tool, Args: args}})
 	}()
 	return p, nil
@@ -138,6 +143,7 @@ func (s *Server) begin(tool string, args json.RawMessage) (*pending, error) {
 func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, p *pending) (*sdk.CallToolResult, error) {
 	beat := time.NewTicker(s.cfg.Beat)
 	defer beat.Stop()
+	told := time.Time{}
 	for n := 1; ; n++ {
 		select {
 		case <-p.done:
@@ -153,6 +159,13 @@ func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, p *pending
 			}
 			s.beat(ctx, req, p, n)
 		case <-beat.C:
+			s.beat(ctx, req, p, n)
+		case <-p.news:
+			if time.Since(told) < newsEvery {
+				n--
+				continue
+			}
+			told = time.Now()
 			s.beat(ctx, req, p, n)
 		case <-ctx.Done():
 			p.cancel(task.Errorf(task.CodeCanceled, "mcp.call", "the client gave the call up"))
@@ -170,6 +183,33 @@ func (s *Server) beat(ctx context.Context, req *sdk.CallToolRequest, p *pending,
 	}
 	text := fmt.Sprintf("%s: %s (%s)", p.tool, visible(p.state()), time.Since(p.begun).Round(time.Second))
 	_ = req.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: token, Progress: float64(n), Message: text})
+}
+
+// newsEvery is how often at most a client hears of what a search found so far.
+const newsEvery = 200 * time.Millisecond
+
+// found counts what a search tells of.
+func (p *pending) found() func(string, []byte) {
+	files, matches := 0, 0
+	return func(stream string, b []byte) {
+		var part struct {
+			Files   []json.RawMessage
+			Matches int
+		}
+		if stream != door.FoundStream || json.Unmarshal(b, &part) != nil {
+			return
+		}
+		files, matches = files+len(part.Files), matches+part.Matches
+		text := fmt.Sprintf("%d files so far", files)
+		if p.tool == contract.Grep {
+			text = fmt.Sprintf("%d matches in %d files so far", matches, files)
+		}
+		p.say(text)
+		select {
+		case p.news <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // failure is the answer to a call that was refused, or of which nobody can say

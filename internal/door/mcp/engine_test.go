@@ -47,6 +47,7 @@ var testTools = []task.ToolInfo{
 	{Name: "read_file", Title: "Read", Doc: "reads", Input: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}`), ReadOnly: true, Idempotent: true},
 	{Name: "shell", Title: "Shell", Doc: "runs", Input: json.RawMessage(`{"type":"object"}`), Destructive: true,
 		Output: json.RawMessage(`{"$defs":{"s":{"type":"string"}},"type":"object","properties":{"stdout":{"$ref":"#/$defs/s"},"state":{"$ref":"#/$defs/s"}},"required":["stdout"]}`)},
+	{Name: "grep", Title: "Search", Doc: "searches", Input: json.RawMessage(`{"type":"object"}`), ReadOnly: true, Idempotent: true},
 }
 
 func (e *engine) Tools(context.Context) ([]task.ToolInfo, error) { return testTools, nil }
@@ -86,6 +87,14 @@ func (e *engine) Tool(ctx context.Context, ref string, c task.ToolCall, o door.T
 		}
 		r.Claimed.Result = json.RawMessage(`{"path":"/f","kind":"text","size":3,"lines":1,"first_line":1,"last_line":1,"content":"abc"}`)
 		return r, nil
+	}
+	if c.Tool == "grep" {
+		for range 3 {
+			o.Output(door.FoundStream, []byte(`{"files":[{"path":"a"},{"path":"b"}],"matches":5}`))
+		}
+		close(e.began(a.Path))
+		<-ctx.Done()
+		return r, task.Errorf(task.CodeCanceled, "tool", "the call was canceled")
 	}
 	word, rest, _ := strings.Cut(a.Command, " ")
 	switch word {

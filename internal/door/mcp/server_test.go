@@ -101,10 +101,10 @@ func TestOffer(t *testing.T) {
 				t.Errorf("it says of itself %+v, %q", init.ServerInfo, init.Instructions)
 			}
 			l, err := r.c.ListTools(t.Context(), nil)
-			if err != nil || len(l.Tools) != 2 {
+			if err != nil || len(l.Tools) != len(testTools) {
 				t.Fatalf("tools: %v, %v", l, err)
 			}
-			read, shell := l.Tools[0], l.Tools[1]
+			read, shell := l.Tools[1], l.Tools[2] // behind grep
 			if a := read.Annotations; !a.ReadOnlyHint || *a.DestructiveHint || !a.IdempotentHint || *a.OpenWorldHint {
 				t.Errorf("read_file: %+v", a)
 			}
@@ -274,6 +274,26 @@ func TestProgress(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestProgressOfSearch hears what a search found before it ends, without waiting
+// for the beat.
+func TestProgressOfSearch(t *testing.T) {
+	e := newEngine()
+	got := make(chan *sdk.ProgressNotificationParams, 1000)
+	r := start(t, e, versions[0], &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, req *sdk.ProgressNotificationClientRequest) { got <- req.Params }})
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &sdk.CallToolParams{Name: "grep", Arguments: map[string]any{"path": "x"}}
+	p.SetProgressToken("tok")
+	done := make(chan struct{})
+	go func() { defer close(done); _, _ = r.c.CallTool(ctx, p) }()
+	for n := range got {
+		if strings.Contains(n.Message, "15 matches in 6 files so far") {
+			break
+		}
+	}
+	cancel()
+	<-done
 }
 
 // TestEnd ends the server in each way: calls in flight end with it.

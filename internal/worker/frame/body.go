@@ -28,6 +28,14 @@ const (
 	EventEnded    = "ended"     // the cancel came after the call had ended by itself
 )
 
+// EventFound is the one event of a tool: Result is what it found since the last,
+// an object of its result's type, in the frame. It comes before the reply, to who
+// asked for it, MaxFound times at most; the reply has all of it again.
+const (
+	EventFound = "found"
+	MaxFound   = 256
+)
+
 // Failures before a start, as codes of a reply.
 const (
 	FailDir      = "dir"       // the folder does not exist or cannot be entered
@@ -86,6 +94,8 @@ type ToolBody struct {
 	Args json.RawMessage `json:"args,omitempty"`
 	Size int64           `json:"size,omitempty"`
 	In   bool            `json:"in,omitempty"`
+	// Found asks for what is found while the tool goes on; see EventFound.
+	Found bool `json:"found,omitempty"`
 }
 
 // ReplyBody is the body of a Reply or Event.
@@ -99,7 +109,7 @@ type ReplyBody struct {
 	Status   uint32 `json:"status,omitempty"`
 	PID      int    `json:"pid,omitempty"` // as the tool space counts
 	Left     int    `json:"left,omitempty"`
-	// Of the reply to a Tool. With Size, the first descriptor holds that many
+	// Of the reply to a Tool, and Result of its events. With Size, the first descriptor holds that many
 	// bytes of the result. With Out, the next one is a file that the tool opened.
 	Result json.RawMessage `json:"result,omitempty"`
 	Size   int64           `json:"size,omitempty"`

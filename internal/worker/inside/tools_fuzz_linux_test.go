@@ -14,6 +14,7 @@ func FuzzToolBody(f *testing.F) {
 	f.Add([]byte(`{"tool":"write_file","size":-1}`), 1)
 	f.Add([]byte(`{"tool":"write_file","size":1,"args":{}}`), 1)
 	f.Add([]byte(`{"tool":"a","tool":"b"}`), 0)
+	f.Add([]byte(`{"tool":"grep","args":{"pattern":"x"},"found":true}`), 0)
 	f.Fuzz(func(t *testing.T, raw []byte, fds int) {
 		var b frame.ToolBody
 		if frame.Decode(raw, &b) != nil || !fits(&b, fds) {

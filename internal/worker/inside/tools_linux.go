@@ -85,9 +85,13 @@ func (b *toolbox) take(f frame.Frame) (work func()) {
 		defer cancel()
 		var r frame.ReplyBody
 		var fds []int
+		var found func(json.RawMessage) bool
 		select {
 		case places <- struct{}{}:
-			r, fds = b.run(ctx, &body, f.FDs)
+			if body.Found {
+				found = b.found(f.Op, req)
+			}
+			r, fds = b.run(ctx, &body, f.FDs, found)
 			<-places
 		case <-ctx.Done():
 			r = refused(contract.Fail(contract.Canceled, "the call was canceled before it began"))
@@ -124,6 +128,15 @@ func fits(b *frame.ToolBody, fds int) bool {
 	return fds == want && b.Size >= 0 && b.Size <= frame.ToolMax && (b.Size == 0 || b.Args == nil)
 }
 
+// found tells the host what a search found, as often as a call may.
+func (b *toolbox) found(op uint64, req string) func(json.RawMessage) bool {
+	left := frame.MaxFound
+	return func(part json.RawMessage) bool {
+		left--
+		return left >= 0 && b.host.Write(frame.Frame{Kind: frame.Event, Op: op, Body: frame.Encode(frame.ReplyBody{Req: req, Event: frame.EventFound, Result: part})}) == nil
+	}
+}
+
 func (b *toolbox) answer(op uint64, r frame.ReplyBody, fds ...int) {
 	// A failed write is seen by the reader of this channel, which ends W.
 	_ = b.host.Write(frame.Frame{Kind: frame.Reply, Op: op, Body: frame.Encode(r), FDs: fds})
@@ -139,7 +152,7 @@ func refused(f *contract.Failure) frame.ReplyBody {
 
 // run does one call in its place. The descriptors are the caller's to close
 // once they are sent.
-func (b *toolbox) run(ctx context.Context, body *frame.ToolBody, fds []int) (frame.ReplyBody, []int) {
+func (b *toolbox) run(ctx context.Context, body *frame.ToolBody, fds []int, found func(json.RawMessage) bool) (frame.ReplyBody, []int) {
 	args := []byte(body.Args)
 	if body.Size > 0 {
 		var err error
@@ -148,7 +161,7 @@ func (b *toolbox) run(ctx context.Context, body *frame.ToolBody, fds []int) (fra
 		}
 		fds = fds[1:]
 	}
-	c := &tools.Call{Root: b.root, In: -1, Out: -1}
+	c := &tools.Call{Root: b.root, In: -1, Out: -1, Found: found}
 	if body.In {
 		c.In = fds[0]
 	}

@@ -40,7 +40,7 @@ func glob(ctx context.Context, c *Call, args any) (any, *contract.Failure) {
 		return nil, fail
 	}
 	defer dir.Close()
-	r, fail := below(ctx, c.Root, dir, a, search.Find)
+	r, fail := below(ctx, c, dir, a, search.Find)
 	if fail != nil {
 		return nil, fail
 	}
@@ -68,7 +68,7 @@ func grep(ctx context.Context, c *Call, args any) (any, *contract.Failure) {
 		return nil, fail
 	}
 	defer dir.Close()
-	r, fail := below(ctx, c.Root, dir, a, search.Grep)
+	r, fail := below(ctx, c, dir, a, search.Grep)
 	if fail != nil {
 		return nil, fail
 	}
@@ -77,12 +77,15 @@ func grep(ctx context.Context, c *Call, args any) (any, *contract.Failure) {
 }
 
 // below has one search go through a folder.
-func below[A, R any](ctx context.Context, root *Root, dir *File, args A, run func(context.Context, search.Place, A) (R, error)) (r R, fail *contract.Failure) {
-	place, done, fail := root.place(dir)
+func below[A, R any](ctx context.Context, c *Call, dir *File, args A, run func(context.Context, search.Place, A) (R, error)) (r R, fail *contract.Failure) {
+	place, done, fail := c.Root.place(dir)
 	if fail != nil {
 		return r, fail
 	}
 	defer done()
+	if c.Found != nil {
+		place.Found = func(part any) { c.found(dir.Path, part) }
+	}
 	r, err := run(ctx, place, args)
 	if err != nil {
 		return r, searchFailure(ctx, err, dir.Path)

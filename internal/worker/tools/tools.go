@@ -21,6 +21,10 @@ type Call struct {
 	// Out is a descriptor that goes back with the result, or -1: the file of a
 	// read_file whose result does not hold all of it. Run's caller closes it.
 	Out int
+	// Found, where set, is told what a search found since it was told last: a JSON
+	// object of the tool's result type with these files alone, FoundMost bytes at
+	// most. False ends it.
+	Found func(part json.RawMessage) bool
 }
 
 // tool does one call. args is a pointer to the type that the contract names.

@@ -50,6 +50,7 @@ func grepWith(ctx context.Context, p Place, a *contract.GrepArgs, most limits) (
 		return nil, err
 	}
 	defer g.cancel(nil)
+	g.tell = newTeller(&p)
 	w := &walk{ctx: g.ctx, place: p, noIgnore: a.NoIgnore, hidden: a.Hidden, emit: g.take}
 	if a.Glob != "" {
 		glob, fail := NewGlob(a.Glob)
@@ -115,6 +116,7 @@ type grep struct {
 	text   int // bytes in res
 	large  sync.Mutex
 	own    *searcher // of the walking goroutine
+	tell   teller
 
 	queue   chan *batch
 	helping sync.WaitGroup
@@ -326,6 +328,7 @@ func (g *grep) collect() (enough bool, err error) {
 			add(&g.res.Skipped, f.before)
 			return true, nil
 		}
+		g.tell.grep(g.res)
 	}
 }
 

@@ -113,6 +113,7 @@ func Find(ctx context.Context, p Place, a *contract.GlobArgs) (*contract.GlobRes
 	}
 	limit := bound(a.Limit, contract.GlobDefault, contract.GlobMax)
 	r := &contract.GlobResult{Files: []contract.FoundFile{}}
+	tell := newTeller(&p)
 	found := func(path []byte, kind string) error {
 		if len(r.Files) == limit {
 			r.Truncated = true
@@ -121,6 +122,7 @@ func Find(ctx context.Context, p Place, a *contract.GlobArgs) (*contract.GlobRes
 		f := contract.FoundFile{Kind: kind}
 		f.Path, f.PathBytes = texts(path)
 		r.Files = append(r.Files, f)
+		tell.glob(r)
 		return nil
 	}
 	var path []byte

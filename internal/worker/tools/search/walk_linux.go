@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,11 @@ type Place struct {
 	Path string
 	// Deny are paths relative to Root that are as if they were not there.
 	Deny []string
+	// Found, where set, is told what was found since it was told last, as a result
+	// with these files alone; at most every FoundEvery, 0 for the usual time. It is
+	// called while the search waits, and must not keep what it gets.
+	Found      func(part any)
+	FoundEvery time.Duration
 }
 
 // Limits of a walk, which keep its memory bounded whatever the tree.
