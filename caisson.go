@@ -94,6 +94,7 @@ type Options struct {
 	ReadOnly []string // host folders that are readable inside: DIR or DIR:DIR
 	Env      []string // K=V for programs inside; nothing else of this process's environment gets there but locale and PATH
 	Limits   Limits
+	Parent   string // id or name of an open task: this one gets at most its authority, and ends with it
 	Keep     string // "auto" (default), "always", "on-failure", "never"
 	Trust    bool   // the repository's code is known and trusted
 
@@ -115,7 +116,7 @@ type Options struct {
 
 // request renders them in the engine's vocabulary.
 func (o *Options) request() (task.Request, error) {
-	q := task.Request{Repo: o.Dir, Base: o.Base, Name: o.Name, Strategy: task.Strategy(o.Source), RO: o.ReadOnly, Env: o.Env, Limits: o.Limits, Keep: task.Keep(o.Keep), Trust: o.Trust,
+	q := task.Request{Repo: o.Dir, Base: o.Base, Name: o.Name, Parent: o.Parent, Strategy: task.Strategy(o.Source), RO: o.ReadOnly, Env: o.Env, Limits: o.Limits, Keep: task.Keep(o.Keep), Trust: o.Trust,
 		Need: task.Vector{}, Origin: map[string]string{"all": "go"}}
 	if o.Dirty {
 		q.Dirty = task.DirtyChanged

@@ -97,6 +97,37 @@ func ExampleTask_Stream() {
 	// <nil>
 }
 
+// A child task has at most its parent's authority, and ends with it.
+func ExampleOptions_parent() {
+	ctx := context.Background()
+	parent, err := caisson.Open(ctx, caisson.Options{Dir: project, Keep: "never", Limits: caisson.Limits{MemoryBytes: 512 << 20}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer parent.Close()
+	_, err = caisson.Open(ctx, caisson.Options{Dir: project, Parent: parent.ID(), Limits: caisson.Limits{MemoryBytes: 1 << 30}})
+	fmt.Println("more than its parent:", caisson.CodeOf(err))
+
+	child, err := caisson.Open(ctx, caisson.Options{Dir: project, Parent: parent.ID(), Keep: "never"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer child.Close()
+	_, err = child.Call(ctx, "write_file", map[string]any{"path": "part.txt", "content": "a part of the work\n"})
+	fmt.Println("work of the child:", err)
+
+	_, err = parent.Close()
+	<-child.Done()
+	rep, _ := child.Close()
+	fmt.Println("both have ended:", err, rep.State, len(rep.Rescued) > 0)
+	// Output:
+	// more than its parent: denied
+	// work of the child: <nil>
+	// both have ended: <nil> closed true
+}
+
 // A person is asked about some calls.
 func ExampleOptions_approve() {
 	ctx := context.Background()

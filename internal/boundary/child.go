@@ -3,6 +3,7 @@ package boundary
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/door"
@@ -53,22 +54,50 @@ func (m *Manager) bound(tx *inventory.Tx, parent string) error {
 	return mayHaveChildren(&t.View)
 }
 
+// child is a task that another is the parent of.
+type child struct{ inventory.Task }
+
+// live reports whether it ends with its parent: what ended itself is only kept.
+func (c *child) live() bool {
+	s := c.View.State
+	return s != task.Closed && s != task.Kept && s != task.Stuck
+}
+
+// children are those of a task, also those that ended.
+func (m *Manager) children(ctx context.Context, parent task.ID) (out []child, err error) {
+	all, err := m.cfg.DB.List(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range all {
+		if t.View.Parent == parent {
+			out = append(out, child{t})
+		}
+	}
+	return out, nil
+}
+
+// taskName is a task as a person knows it.
+func taskName(v *task.View) string {
+	if v.Name == "" {
+		return string(v.ID)
+	}
+	return fmt.Sprintf("%s (%s)", v.ID, v.Name)
+}
+
 // closeChildren ends the children of a task that is ending, and puts on its
 // record what became of each. Their work is rescued as at any end. One that
 // cannot be ended keeps its parent from being closed for good only in words: the
 // parent's own processes must end all the same.
 func (m *Manager) closeChildren(ctx context.Context, l *live, rep *task.CloseReport, o endOptions) error {
-	all, err := m.cfg.DB.List(ctx, true)
+	all, err := m.children(ctx, l.id)
 	if err != nil {
 		return err
 	}
 	for _, t := range all {
 		v := &t.View
-		if v.Parent != l.id {
-			continue
-		}
 		body := map[string]any{"child": v.ID, "name": v.Name, "state": v.State}
-		if v.State != task.Closed && v.State != task.Kept && v.State != task.Stuck {
+		if t.live() {
 			tell(o.tell, "closing its child "+string(v.ID))
 			r, err := m.Close(ctx, string(v.ID), door.CloseOptions{Keep: o.keep, Progress: o.tell})
 			switch {

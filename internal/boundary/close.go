@@ -3,6 +3,7 @@ package boundary
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -129,6 +130,15 @@ func closedReport(t inventory.Task) *task.CloseReport {
 // closePreview says what a close would find and rescue.
 func (m *Manager) closePreview(ctx context.Context, t inventory.Task, o door.CloseOptions) (*task.CloseReport, error) {
 	rep := &task.CloseReport{Schema: closeSchema, ID: t.ID(), DryRun: true, State: t.View.State, Discarded: o.Discard, Retention: t.View.Retention, Rescued: t.View.Results}
+	children, err := m.children(ctx, t.ID())
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range children {
+		if c.live() {
+			rep.Notes = append(rep.Notes, fmt.Sprintf("its child %s, which is %s, would be closed with it", taskName(&c.View), c.View.State))
+		}
+	}
 	ws := m.workspace(&t, nil)
 	if !t.View.Ran || !exists(filepath.Join(ws.Dir, "source")) {
 		return rep, nil

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-dev/caisson/internal/approval"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/source/tree"
 	"github.com/caisson-dev/caisson/internal/sys"
@@ -71,7 +72,7 @@ func (m *Manager) publish(ctx context.Context, l *live, k *toolCall, a *contract
 		return nil, contract.Fail(contract.Outside, "%s cannot be reached without a link or a mount in between: copy the file itself to %s", short(inside, 200), l.spec.Out.Target)
 	}
 	defer f.Close()
-	art := task.Artifact{Name: artifactName(len(t.View.Artifacts)+1, rel), Title: plain(a.Title, 200), Inside: inside, Published: time.Now().UTC()}
+	art := task.Artifact{Name: artifactName(len(t.View.Artifacts)+1, rel), Title: short(approval.Visible(a.Title), 200), Inside: inside, Published: time.Now().UTC()}
 	if err := m.keepArtifact(ctx, l, f, &art); err != nil {
 		return nil, err
 	}
@@ -166,16 +167,6 @@ func artifactName(n int, path string) string {
 		clean = clean[len(clean)-100:]
 	}
 	return fmt.Sprintf("%d-%s", n, clean)
-}
-
-// plain is a text of a model, safe to show, in one line.
-func plain(s string, most int) string {
-	return short(strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x200b && r <= 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
-			return '?'
-		}
-		return r
-	}, s), most)
 }
 
 // dropSpills removes the files that caisson itself put into the output store:

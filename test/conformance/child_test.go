@@ -41,6 +41,9 @@ func TestChildTasks(t *testing.T) {
 			t.Errorf("a child of nobody: %v", r)
 		}
 		id.OK(t, repo, "exec", grandchild, "--", "sh", "-c", "echo work >work.txt")
+		if out := id.OK(t, repo, "close", "--dry-run", parent); !strings.Contains(out, "its child "+child+" (child), which is ready, would be closed with it") {
+			t.Errorf("a preview without the child:\n%s", out)
+		}
 		id.OK(t, repo, "close", parent, "--keep", "never")
 		for _, ref := range []string{parent, child, grandchild} {
 			if v := view(ref); v.State != task.Closed {
