@@ -26,10 +26,12 @@
 package caisson
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -247,6 +249,10 @@ func (t *Task) Call(ctx context.Context, tool string, args any) (*Result, error)
 // result type, with files that the result begins with. output is called from any
 // goroutine, not after Stream returned.
 func (t *Task) Stream(ctx context.Context, tool string, args any, output func(stream string, p []byte)) (*Result, error) {
+	return t.stream(ctx, tool, args, output, nil)
+}
+
+func (t *Task) stream(ctx context.Context, tool string, args any, output func(stream string, p []byte), file func(*os.File)) (*Result, error) {
 	b, err := json.Marshal(args)
 	if err != nil {
 		return nil, task.Errorf(task.CodeUsage, "caisson.call", "the arguments of %s cannot be rendered as JSON: %w", tool, err)
@@ -255,7 +261,7 @@ func (t *Task) Stream(ctx context.Context, tool string, args any, output func(st
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := t.call(door.RoleAgent, askDoor)
-	c.Output = output
+	c.Output, c.File = output, file
 	var asked sync.WaitGroup
 	defer asked.Wait()
 	defer cancel()
@@ -263,6 +269,47 @@ func (t *Task) Stream(ctx context.Context, tool string, args any, output func(st
 		c.Asked = func(q Question) { asked.Go(func() { t.approve(ctx, q) }) }
 	}
 	return door.Do[*Result](ctx, c, "tool", &door.ToolIn{Task: string(t.id), Call: task.ToolCall{Tool: tool, Args: b}})
+}
+
+// Open makes the call read_file and returns all of a file, however long: Call
+// returns a part of one that is too long for a result. What is read is the file
+// as it stands at that moment, up to the size that it had when it was opened; the
+// task may change it. r is nil where the tool says why not, in
+// Result.Claimed.Failure. The caller closes r.
+func (t *Task) Open(ctx context.Context, path string) (r io.ReadCloser, res *Result, err error) {
+	var file *os.File
+	res, err = t.stream(ctx, "read_file", map[string]any{"path": path, "as": "base64"}, nil, func(f *os.File) { file = f })
+	if err != nil || res.Claimed.Failure != nil {
+		if file != nil {
+			_ = file.Close()
+		}
+		return nil, res, err
+	}
+	var part struct {
+		Base64    []byte
+		Truncated bool
+	}
+	if err := json.Unmarshal(res.Claimed.Result, &part); err != nil || part.Truncated != (file != nil) {
+		if file != nil {
+			_ = file.Close()
+		}
+		return nil, res, task.Errorf(task.CodeInternal, "caisson.open", "the file %q did not come whole", path)
+	}
+	if file == nil {
+		return io.NopCloser(bytes.NewReader(part.Base64)), res, nil
+	}
+	i, err := file.Stat()
+	if err != nil {
+		_ = file.Close()
+		return nil, res, task.Errorf(task.CodeInternal, "caisson.open", "the file %q: %w", path, err)
+	}
+	return &opened{io.LimitReader(file, i.Size()), file}, res, nil
+}
+
+// opened is a file up to a size.
+type opened struct {
+	io.Reader
+	io.Closer
 }
 
 // approve has the program's person answer.

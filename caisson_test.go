@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -54,6 +55,23 @@ func TestCalls(t *testing.T) {
 	}
 	if _, err := tk.Call(t.Context(), "read_file", map[string]any{}); caisson.CodeOf(err) != "usage" {
 		t.Errorf("no arguments: %v", err)
+	}
+	// A file that no result can hold, one that does, and none.
+	if _, err := tk.Call(t.Context(), "shell", map[string]any{"command": "yes 0123456789abcde | head -c 100000000 >large"}); err != nil {
+		t.Error(err)
+	}
+	for path, want := range map[string]int64{"large": 100_000_000, "file.txt": 4} {
+		r, _, err := tk.Open(t.Context(), path)
+		if err != nil {
+			t.Fatal(path, err)
+		}
+		n, err := io.Copy(io.Discard, r)
+		if cerr := r.Close(); n != want || err != nil || cerr != nil {
+			t.Errorf("%s: %d bytes of %d, %v, %v", path, n, want, err, cerr)
+		}
+	}
+	if r, res, err := tk.Open(t.Context(), "nothing"); r != nil || err != nil || res.Claimed.Failure == nil || res.Claimed.Failure.Code != "not_found" {
+		t.Errorf("a file that is not there: %+v, %v", res, err)
 	}
 	// What a search tells before it ends, if it takes that long, has the result's form.
 	if res, err := tk.Stream(t.Context(), "grep", map[string]any{"pattern": "one"}, func(stream string, p []byte) {

@@ -85,6 +85,7 @@ type Remote interface {
 	Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (task.Outcome, error)
 	Close(ctx context.Context, o door.CloseOptions) (*task.CloseReport, error)
 	Tool(ctx context.Context, c task.ToolCall, o door.ToolOptions) (*task.ToolResult, error)
+	OpenOutput(ctx context.Context, name string) (io.ReadCloser, error)
 	Questions(ctx context.Context) ([]task.Question, error)
 	Answer(ctx context.Context, a task.Answer) (*task.Question, error)
 	Keep(ctx context.Context, o door.KeepOptions) (*task.View, error)

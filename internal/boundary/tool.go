@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -43,6 +44,8 @@ type toolCall struct {
 	begun     time.Time
 	by        door.Actor
 	o         door.ToolOptions
+
+	file *os.File // the whole of what a result has a part of, until somebody takes it
 
 	over func() // ends the call's turn, nil without one
 
@@ -97,6 +100,15 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 	}
 	res := &task.ToolResult{Schema: toolSchema, Task: l.id, Call: k.id, Tool: k.tool, Digest: k.digest, Refused: k.refused}
 	defer func() { k.endTurn(err) }()
+	defer func() {
+		switch {
+		case k.file == nil:
+		case err == nil && k.o.File != nil:
+			k.o.File(k.file)
+		default:
+			_ = k.file.Close() // whoever wants it reads on
+		}
+	}()
 	if err = m.permit(ctx, l, k, res); err == nil {
 		err = m.takeTurn(ctx, l, k, res)
 	}

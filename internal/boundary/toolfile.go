@@ -29,7 +29,7 @@ func (m *Manager) fileTool(ctx context.Context, l *live, k *toolCall, res *task.
 	if err != nil {
 		return err
 	}
-	r.Close() // the whole of a file that was cut: whoever wants it reads on
+	k.file = r.File
 	res.Claimed.Result, res.Claimed.Failure = r.Result, r.Failure
 	if tctx.Err() != nil && r.Failure != nil {
 		res.Observed.Reason = whyEnded(tctx)

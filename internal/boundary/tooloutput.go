@@ -10,8 +10,8 @@ import (
 )
 
 // OpenOutput opens what a call left beside its result: a published artifact of a
-// task by its name, or, in the process that holds the task, the file with all of
-// an output that was cut. The latter lies where the task may write: only the file
+// task by its name, or of an open one the file with all of an output that was cut,
+// as the process that holds the task knows it. The latter lies where the task may write: only the file
 // that caisson itself made there is opened, whatever has its name now. The caller
 // closes it.
 func (m *Manager) OpenOutput(ctx context.Context, ref, name string) (io.ReadCloser, error) {
@@ -30,6 +30,12 @@ func (m *Manager) OpenOutput(ctx context.Context, ref, name string) (io.ReadClos
 		}
 	}
 	l := m.lookup(t.ID())
+	if l == nil && t.View.State == task.Ready {
+		if err := m.answerable(ctx, t); err != nil {
+			return nil, err
+		}
+		return m.cfg.Remote(t.ID()).OpenOutput(ctx, name)
+	}
 	if l == nil {
 		return nil, none
 	}

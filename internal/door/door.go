@@ -106,6 +106,10 @@ type ToolOptions struct {
 	// what a search finds, as it does: FoundStream, each time one JSON object of the
 	// tool's result type. All of it is claimed.
 	Output func(stream string, p []byte)
+	// File is given the file that read_file showed only a part of, open for reading;
+	// it is a regular one, and what is in it may change at any time. Who gets it
+	// closes it. nil, and where the task is held by another process: nobody gets it.
+	File func(*os.File)
 	// Asked is told that the call waits for a person. The door may show the
 	// question to one; the answer goes to Engine.Answer.
 	Asked func(task.Question)

@@ -3,6 +3,7 @@ package door
 import (
 	"context"
 	"io"
+	"os"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -54,9 +55,10 @@ type Call struct {
 	Found    func(*task.DiffReport) error
 	Risky    func([]task.Risk) // branch, export: told before anything is done; may be nil
 	Progress func(string)      // open, close, resume, apply, branch, export, tool; may be nil
-	// Output and Asked are tool's; see ToolOptions. They may be nil.
+	// Output, Asked and File are tool's; see ToolOptions. They may be nil.
 	Output func(stream string, p []byte)
 	Asked  func(task.Question)
+	File   func(*os.File)
 }
 
 // Op is one operation of the table.
@@ -216,7 +218,7 @@ var Table = []Op{
 		return &ToolsOut{Schema: "caisson.tools/1", Tools: ts}, err
 	}),
 	op("tool", "make one tool call in an open task", RoleAgent, func(ctx context.Context, c *Call, in *ToolIn) (*task.ToolResult, error) {
-		return c.Engine.Tool(ctx, in.Task, in.Call, ToolOptions{By: c.Actor, Progress: c.progress(), Output: c.Output, Asked: c.Asked})
+		return c.Engine.Tool(ctx, in.Task, in.Call, ToolOptions{By: c.Actor, Progress: c.progress(), Output: c.Output, Asked: c.Asked, File: c.File})
 	}),
 	op("questions", "list the calls that wait for a person", RoleSupervisor, func(ctx context.Context, c *Call, in *QuestionsIn) (*QuestionsOut, error) {
 		qs, err := c.Engine.Questions(ctx, in.Task)

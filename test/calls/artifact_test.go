@@ -5,6 +5,7 @@ package calls
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,6 +66,73 @@ func TestArtifactAttacks(t *testing.T) {
 		}
 		if v := harness.Decode[task.View](t, id.OK(t, c.repo, "show", "--json", c.task)); len(v.Artifacts) != 3 {
 			t.Errorf("%+v", v.Artifacts)
+		}
+	})
+}
+
+// TestOutputOfAnotherProcess reads the link to a long output through an MCP
+// server that does not hold the task.
+func TestOutputOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		c := newCaller(t, id)
+		cmd := id.Command(t.Context(), c.repo, harness.Bin(), "mcp", "--task", c.task)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		dec, n := json.NewDecoder(out), 0
+		ask := func(method string, params any, result any) {
+			t.Helper()
+			n++
+			if err := json.NewEncoder(in).Encode(map[string]any{"jsonrpc": "2.0", "id": n, "method": method, "params": params}); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				var m struct {
+					ID     int
+					Result json.RawMessage
+					Error  any
+				}
+				if err := dec.Decode(&m); err != nil {
+					t.Fatal(err)
+				}
+				if m.ID != n {
+					continue
+				}
+				if err := json.Unmarshal(m.Result, result); err != nil || m.Error != nil {
+					t.Fatalf("%s: %v %v", method, m.Error, err)
+				}
+				return
+			}
+		}
+		var nothing struct{}
+		ask("initialize", map[string]any{"protocolVersion": "2025-06-18", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "test", "version": "1"}}, &nothing)
+		if _, err := in.Write([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n")); err != nil {
+			t.Fatal(err)
+		}
+		var called struct {
+			Content []struct{ Type, URI string }
+		}
+		ask("tools/call", map[string]any{"name": "shell", "arguments": map[string]any{"command": "seq 1 100000"}}, &called)
+		uri := called.Content[len(called.Content)-1].URI
+		var read struct {
+			Contents []struct{ Text string }
+		}
+		ask("resources/read", map[string]any{"uri": uri}, &read)
+		if len(read.Contents) != 1 || !strings.HasPrefix(read.Contents[0].Text, "1\n2\n") || !strings.HasSuffix(read.Contents[0].Text, "\n100000\n") {
+			t.Errorf("%s: %.100v", uri, read.Contents)
+		}
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
 		}
 	})
 }

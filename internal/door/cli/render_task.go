@@ -235,6 +235,9 @@ func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
 		if len(r.Rescued) > 0 { // by an earlier close
 			t.results("rescued already", r.Rescued)
 		}
+		for _, n := range r.Notes {
+			t.printf("  note: %s\n", clean(n))
+		}
 		return t.err
 	}
 	t.printf("%s %s\n", r.ID, a.ui.paint(stateColor(r.State), stateWord(r.State, r.Removing)))

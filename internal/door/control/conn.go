@@ -62,6 +62,7 @@ type message struct {
 	Progress string            `json:"progress,omitempty"`
 	Output   *output           `json:"output,omitempty"` // of a tool call that runs
 	Asked    *task.Question    `json:"asked,omitempty"`  // the tool call waits for a person
+	File     bool              `json:"file,omitempty"`   // one descriptor: the output that was asked for
 	Closed   *task.CloseReport `json:"closed,omitempty"`
 	Error    *task.ErrorForm   `json:"error,omitempty"`
 	Done     bool              `json:"done,omitempty"`
