@@ -20,7 +20,7 @@ const Canary = true
 var without string
 
 // Protections are the names that Without knows.
-var Protections = []string{"cloexec", "close_range", "proc", "pidns", "userns", "landlock", "dumpable", "unreadable", "seccomp", "mac", "sender"}
+var Protections = []string{"cloexec", "close_range", "proc", "pidns", "userns", "landlock", "dumpable", "unreadable", "seccomp", "mac", "sender", "scores"}
 
 // Without reports whether this build leaves the protection called name out.
 func Without(name string) bool {

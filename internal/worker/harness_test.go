@@ -99,14 +99,15 @@ func testHooks() inside.Hooks {
 			_, werr := unix.Write(fd, []byte(msg))
 			return werr
 		},
-		DropSpace: func(fd int) error {
+		DropSpace: func(fd int) (inside.Scores, error) {
+			none := inside.Scores{Own: -1, Tree: -1}
 			if !told(fd, 'p') {
-				return unix.EPROTO
+				return none, unix.EPROTO
 			}
 			if err := freshProc(); err != nil {
-				return err
+				return none, err
 			}
-			return dropAll()
+			return none, dropAll()
 		},
 		SealSpace: func(fd int) (inside.Space, error) {
 			if !told(fd, 'r') {

@@ -34,15 +34,16 @@ func hooks() inside.Hooks {
 			}
 			return r.Workdir, stage.SealWorker(r)
 		},
-		DropSpace: func(fd int) error {
+		DropSpace: func(fd int) (inside.Scores, error) {
 			p, fds, err := stage.Receive(fd)
 			if err != nil {
-				return err
+				return inside.Scores{}, err
 			}
 			for _, f := range fds {
 				_ = syscall.Close(f) // none is sent
 			}
-			return stage.DropSpace(p)
+			own, tree, err := stage.DropSpace(p)
+			return inside.Scores{Own: own, Tree: tree}, err
 		},
 		SealSpace: func(fd int) (inside.Space, error) {
 			r, err := stage.ReceiveRest(fd)

@@ -52,6 +52,7 @@ var variants = []variant{
 	{"no system call filters", "seccomp", false},
 	{"tags not checked", "mac", true},
 	{"sender not checked", "sender", false},
+	{"no scores for the out-of-memory killer", "scores", false},
 	{"none of these", "all", true},
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -68,12 +69,16 @@ func Bin() string { return bin }
 // build makes the product with its worker inside, without touching the tree:
 // other test packages may do the same at this moment.
 func build(out string, flags ...string) error {
+	return buildWith(out, []string{"-ldflags=-s -w"}, flags...)
+}
+
+func buildWith(out string, ofWorker []string, flags ...string) error {
 	root, err := moduleRoot()
 	if err != nil {
 		return err
 	}
 	worker := out + ".worker"
-	if err := goBuild(root, "-ldflags=-s -w", "-o", worker, "./cmd/caisson-worker"); err != nil {
+	if err := goBuild(root, append(slices.Clone(ofWorker), "-o", worker, "./cmd/caisson-worker")...); err != nil {
 		return err
 	}
 	data, err := os.ReadFile(worker)

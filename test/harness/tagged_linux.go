@@ -11,3 +11,9 @@ func GoBuildTagged(out, pkg, tags, values string) error {
 	}
 	return goBuild(root, "-tags="+tags, "-ldflags=-s -w "+values, "-o", out, pkg)
 }
+
+// BuildWithout makes the product at out with a worker that goes without one of
+// its protections: see internal/sys.Without.
+func BuildWithout(out, protection string) error {
+	return buildWith(out, []string{"-tags=canary", "-ldflags=-s -w -X " + module + "/internal/sys.without=" + protection})
+}

@@ -16,8 +16,8 @@ const (
 )
 
 // Defaults fills in what l leaves open: three quarters of the machine's
-// memory, 4096 processes and threads, every processor. DiskBytes bounds each of
-// HOME, /tmp, /var/tmp and /dev/shm; by default half of the memory limit, at
+// memory, 4096 processes and threads, every processor. DiskBytes bounds HOME,
+// /tmp, /var/tmp and /dev/shm together; by default half of the memory limit, at
 // most 8 GiB.
 func Defaults(l task.Limits) task.Limits {
 	if l.MemoryBytes == 0 {
@@ -41,7 +41,8 @@ func totalMemory() int64 {
 	return int64(si.Totalram) * int64(si.Unit)
 }
 
-// tmpfsSize bounds one tmpfs. What is in it counts as the boundary's memory too.
+// tmpfsSize bounds what is in memory as files. It counts as the boundary's memory
+// too, and no end of a process gives it back: the other half stays for programs.
 func tmpfsSize(l task.Limits) int64 {
 	size := min(l.MemoryBytes/2, maxTmpfs)
 	if l.DiskBytes > 0 {

@@ -110,7 +110,7 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	sp := pl.spec
 	p := &stage.Plan{
 		UID: insideID, GID: insideID, Hostname: hostname(sp), Workdir: sp.Source.Target,
-		ToolFilter: toolFilter(sp.Ptrace, sp.Userns), WorkerFilter: workerFilter(), Rlimits: rlimits(pl.limits, pl.perProcess), Userns: sp.Userns, Env: sp.Env,
+		ToolFilter: toolFilter(sp.Ptrace, sp.Userns), WorkerFilter: workerFilter(), Rlimits: rlimits(pl.limits, pl.perProcess), Userns: sp.Userns, Ptrace: sp.Ptrace, Env: sp.Env,
 		NoLandlock: stage.LandlockABI() < 1, UserLimits: userLimits(sp.Userns),
 	}
 	var err error
@@ -122,14 +122,15 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	size := tmpfsSize(pl.limits)
-	pl.tmpfs("/tmp", "1777", size)
-	pl.tmpfs("/var/tmp", "1777", size)
+	pl.add(stage.Step{Op: "tmpfs", Target: memory, Flags: []string{"nodev"}, Data: fmt.Sprintf("size=%d,nr_inodes=%d,mode=0700", tmpfsSize(pl.limits), 1<<20)})
+	pl.inMemory("/tmp", 0o1777)
+	pl.inMemory("/var/tmp", 0o1777)
 	for _, d := range []string{"/var/lib", "/var/cache", "/var/log", "/run/lock"} {
 		pl.add(stage.Step{Op: "dir", Target: d, Mode: 0o755})
 	}
-	pl.tmpfs(sp.Home, "0700", size)
+	pl.inMemory(sp.Home, 0o700)
 	pl.devices()
+	pl.add(stage.Step{Op: "drop", Target: memory})
 	pl.add(stage.Step{Op: "proc", Target: "/proc", Flags: []string{"nodev", "noexec"}})
 	if err := pl.userMounts(); err != nil {
 		return nil, err
@@ -147,8 +148,16 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	return p, nil
 }
 
-func (pl *planner) tmpfs(target, mode string, size int64) {
-	pl.add(stage.Step{Op: "tmpfs", Target: target, Flags: []string{"nodev"}, Data: fmt.Sprintf("size=%d,nr_inodes=%d,mode=%s", size, 1<<20, mode)})
+// memory is where the one tmpfs lies, until its parts are mounted, that holds
+// every folder in memory. One, because files in it belong to no process: were
+// there several, each with its own size, a tool could fill the memory of the
+// task with them, and the kernel would find nobody to end who gives it back.
+const memory = "/run/boundary/memory"
+
+func (pl *planner) inMemory(target string, mode uint32) {
+	part := filepath.Join(memory, strings.ReplaceAll(target[1:], "/", "-"))
+	pl.add(stage.Step{Op: "dir", Target: part, Mode: mode})
+	pl.add(stage.Step{Op: "part", Source: part, Target: target})
 }
 
 // hostSystem shows the host's system folders and a generated /etc.
@@ -276,7 +285,7 @@ func (pl *planner) devices() {
 		pl.add(stage.Step{Op: "dev", Source: "/dev/" + d.name, Target: "/dev/" + d.name, Flags: []string{"noexec"}, Dev: unix.Mkdev(d.major, d.minor)})
 	}
 	pl.add(stage.Step{Op: "devpts", Target: "/dev/pts", Flags: []string{"noexec"}, Data: fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,uid=%d,gid=%d", insideID, insideID)})
-	pl.add(stage.Step{Op: "tmpfs", Target: "/dev/shm", Flags: []string{"nodev"}, Data: fmt.Sprintf("size=%d,nr_inodes=%d,mode=1777", tmpfsSize(pl.limits), 1<<16)})
+	pl.inMemory("/dev/shm", 0o1777)
 	pl.add(stage.Step{Op: "dir", Target: "/dev/mqueue", Mode: 0o755})
 	for name, dest := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
 		pl.add(stage.Step{Op: "link", Target: "/dev/" + name, Data: dest})

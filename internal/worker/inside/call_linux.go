@@ -34,8 +34,10 @@ func runCall() int {
 	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil || notDumpable() != nil {
 		return ExitInternal
 	}
+	tree := isProc(treeFD)
 	if !sys.Without("cloexec") {
 		unix.CloseOnExec(ChannelFD) // it was given its place without; exec closes everything else, and this twice
+		unix.CloseOnExec(treeFD)
 	}
 	unignore()
 	prewarm(4) // before the limits, which may leave no room for a thread
@@ -46,7 +48,7 @@ func runCall() int {
 	if !send(record{kind: recTaken}) {
 		return ExitInternal
 	}
-	c := &guard{tty: cmd.tty, stdio: stdio}
+	c := &guard{tty: cmd.tty, stdio: stdio, tree: tree}
 	if !c.start(&cmd) {
 		return ExitOK
 	}
@@ -58,6 +60,7 @@ func runCall() int {
 type guard struct {
 	stdio      []int // the program's own descriptors, until it has them
 	tty        bool
+	tree       bool // treeFD is the /proc in which scores can be written
 	pid        int
 	done       bool // the program was reaped
 	canceling  bool
@@ -138,6 +141,9 @@ func (g *guard) exec(cmd *command) (why int, err error) {
 	})
 	if err != nil {
 		return startFailure(err, cmd.tty), err
+	}
+	if g.tree {
+		offer(g.pid)
 	}
 	for _, fd := range g.stdio {
 		_ = unix.Close(fd) // else the program's pipes would not end before we do

@@ -47,6 +47,12 @@ const (
 	reportFD = 5 // what Report hands to the host
 )
 
+// Descriptors that I's builder leaves to what it becomes; C has the first.
+const (
+	treeFD = 4 // Scores.Tree
+	ownFD  = 5 // Scores.Own
+)
+
 // Hooks are the parts that another room provides. Each runs once. Build and
 // DropWorker run on one thread of W's builder, DropSpace on one of I's; what is
 // shed there is inherited through the exec that follows.
@@ -61,8 +67,8 @@ type Hooks struct {
 	// tools take relative paths from there.
 	SealWorker func(fd int) (dir string, err error)
 	// DropSpace receives what Tell sent on fd, finishes the tool space and drops
-	// everything.
-	DropSpace func(fd int) error
+	// everything. I owns the descriptors that it returns.
+	DropSpace func(fd int) (Scores, error)
 	// SealSpace receives the rest of it and verifies every thread.
 	SealSpace func(fd int) (Space, error)
 	// Report ends the set-up dialogue on fd; a nil err says: ready. space is I's
@@ -77,6 +83,14 @@ type Built struct {
 	Attr *syscall.SysProcAttr // how the tool space is to be cloned
 	Tell func(fd int) error   // sends I, on its channel, what DropSpace and SealSpace receive
 	File int                  // for Report; negative: none. Build's caller owns it
+}
+
+// Scores are descriptors by which I and its guardians say whom the kernel ends
+// first where memory is used up: programs before guardians, and these before I
+// and W. Negative: it cannot be said here.
+type Scores struct {
+	Own  int // I's own oom_score_adj; a process that is not dumpable cannot open it
+	Tree int // a /proc of the tool space in which those of programs can be written
 }
 
 // Space is what I must know of the plan.

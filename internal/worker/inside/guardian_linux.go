@@ -38,11 +38,17 @@ func (s *space) startGuardian() (*guardian, error) {
 		// reaped after it was entered.
 		s.guardMu.Lock()
 		s.garbage.mu.Lock()
+		files := []uintptr{0, 1, 2, uintptr(pair[1])}
+		if s.scores != nil {
+			files = append(files, treeFD)
+		}
 		var pid int
+		s.scores.lend()
 		pid, err = syscall.ForkExec(self, []string{"caisson-worker", RoleCall}, &syscall.ProcAttr{
-			Files: []uintptr{0, 1, 2, uintptr(pair[1])},
+			Files: files,
 			Sys:   &syscall.SysProcAttr{Setsid: true},
 		})
+		s.scores.back()
 		s.garbage.mu.Unlock()
 		if err == nil {
 			g.pid = int32(pid)

@@ -36,6 +36,7 @@ type space struct {
 	alone chan struct{} // the reaper found no child at all
 
 	filled sync.Once // the first spare is being made
+	scores *scores   // nil: none
 
 	garbage collector
 }
@@ -52,9 +53,9 @@ func runSpace(h Hooks) int {
 	syscall.Clearenv()
 	runtime.LockOSThread()
 	unignore()
-	err := h.DropSpace(ChannelFD)
+	scores, err := h.DropSpace(ChannelFD)
 	if err == nil {
-		err = closeRange(ChannelFD+1, unix.CLOSE_RANGE_CLOEXEC)
+		err = scores.leave()
 	}
 	if err == nil {
 		err = become(RoleTools)
@@ -64,11 +65,11 @@ func runSpace(h Hooks) int {
 }
 
 func runTools(h Hooks) int {
-	if closeRange(ChannelFD+1, 0) != nil {
+	if closeRange(ownFD+1, 0) != nil {
 		return ExitInherit // the builder left nothing else open
 	}
 	small(2)
-	s := &space{lastOp: firstOp, calls: map[uint64]*call{}, guards: map[int]*guardian{}, born: make(chan struct{}, 1), alone: make(chan struct{}, 1)}
+	s := &space{scores: takeScores(), lastOp: firstOp, calls: map[uint64]*call{}, guards: map[int]*guardian{}, born: make(chan struct{}, 1), alone: make(chan struct{}, 1)}
 	if !s.seal(h) {
 		return ExitSetup
 	}

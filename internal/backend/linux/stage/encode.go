@@ -74,6 +74,7 @@ func (p *Plan) encode() []byte {
 	e.steps(p.Space)
 	e.texts(p.Landlock)
 	e.flag(p.NoLandlock)
+	e.flag(p.Ptrace)
 	e.rest(Rest{Filter: p.ToolFilter, Userns: p.Userns, Workdir: p.Workdir, Env: p.Env, Rlimits: p.Rlimits})
 	names := make([]string, 0, len(p.UserLimits))
 	for n := range p.UserLimits {
@@ -154,7 +155,7 @@ func (p *Plan) decode(b []byte) error {
 	d := &decoder{b: b}
 	p.UID, p.GID, p.Hostname = int(d.num()), int(d.num()), d.text()
 	p.Steps, p.Space = d.steps(), d.steps()
-	p.Landlock, p.NoLandlock = d.texts(), d.flag()
+	p.Landlock, p.NoLandlock, p.Ptrace = d.texts(), d.flag(), d.flag()
 	r := d.rest()
 	p.ToolFilter, p.Userns, p.Workdir, p.Env, p.Rlimits = r.Filter, r.Userns, r.Workdir, r.Env, r.Rlimits
 	for n := d.num(); n > 0 && !d.bad; n-- {

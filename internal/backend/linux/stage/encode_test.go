@@ -8,7 +8,7 @@ import (
 // Every field that is not told in another way arrives.
 func TestEncoding(t *testing.T) {
 	p := Plan{
-		UID: 1000, GID: 1001, Hostname: "box", Workdir: "/home/x", NoLandlock: true, Landlock: []string{"/tmp", ""},
+		UID: 1000, GID: 1001, Hostname: "box", Workdir: "/home/x", NoLandlock: true, Ptrace: true, Landlock: []string{"/tmp", ""},
 		Steps:      []Step{{Op: "bind", Source: "/a", FD: 3, Target: "/b", Flags: []string{"ro", "nodev"}, Data: "x\x00y", Dev: 1 << 40, Ino: 1<<64 - 1, Mode: 0o755}},
 		Space:      []Step{{Op: "proc", Target: "/proc"}},
 		ToolFilter: []byte{0, 255, 8}, Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1<<64 - 1}}, Userns: true, Env: []string{"A=b"},

@@ -3,6 +3,7 @@ package stage
 import (
 	"errors"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -51,16 +52,25 @@ func handled(abi int) (fs, scopes uint64) {
 // thread starts. Only this one: threads that each restrict themselves stand in
 // domains that cannot signal each other, and so would their children. Everything below the root may be read and run: what may be seen is
 // decided by the mounts, and a descriptor that leads elsewhere gives nothing.
-// Only writable may be changed.
-func landlock(writable []string) error {
+// Only what the plan lists may be changed.
+//
+// Of /proc nothing: a tool that lowered its own oom_score_adj could have the
+// kernel end I or W in its place. Who may trace needs the memory of others there.
+// tree is the one /proc in which scores may be written; no path leads to it.
+func landlock(p *Plan, tree int) error {
 	rules := []pathRule{
 		{"/", landlockRead},
 		// The worker's own file lies outside every mount; calls start from it.
 		{"/proc/self/exe", unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE},
-		{"/proc", unix.LANDLOCK_ACCESS_FS_WRITE_FILE},
 		{"/dev", unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV},
 	}
-	for _, w := range writable {
+	if tree >= 0 {
+		rules = append(rules, pathRule{"/proc/self/fd/" + strconv.Itoa(tree), unix.LANDLOCK_ACCESS_FS_WRITE_FILE})
+	}
+	if p.Ptrace || tree < 0 {
+		rules = append(rules, pathRule{"/proc", unix.LANDLOCK_ACCESS_FS_WRITE_FILE})
+	}
+	for _, w := range p.Landlock {
 		rules = append(rules, pathRule{w, ^uint64(0)})
 	}
 	set, err := ruleset(rules, true)

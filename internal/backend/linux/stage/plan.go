@@ -16,6 +16,7 @@ type Plan struct {
 	WorkerFilter []byte
 	Rlimits      []Rlimit
 	Userns       bool     // tools may make user namespaces
+	Ptrace       bool     // tools may trace each other
 	Env          []string // of tools
 
 	// UserLimits are values of /proc/sys/user for the boundary's user namespace:

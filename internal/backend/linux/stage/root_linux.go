@@ -238,7 +238,14 @@ func (b *builder) run(s Step, src int) error {
 	case "mask":
 		return b.mask(s)
 	case "over":
-		return b.over(s)
+		return b.over(s, unix.MOUNT_ATTR_RDONLY)
+	case "part":
+		if err := b.mkdir(s.Target, 0o755); err != nil {
+			return err
+		}
+		return b.over(s, 0)
+	case "drop":
+		return b.drop(s.Target)
 	case "rotree":
 		return b.readOnlyTree(s)
 	case "readonly":
@@ -332,18 +339,32 @@ func (b *builder) mask(s Step) error {
 	return fail(b.step, op, move(src, t))
 }
 
-// over covers a file with a generated one that lies elsewhere below the root.
-func (b *builder) over(s Step) error {
+// over covers a file or folder with another one that lies elsewhere below the
+// root.
+func (b *builder) over(s Step, attrs uint64) error {
 	src, err := b.clone(s.Source, 0)
 	if err != nil {
 		return fail(b.step, "open "+s.Source, err)
 	}
 	defer unix.Close(src)
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	attr := unix.MountAttr{Attr_set: attrs | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
 	if err := setAttr(src, "", unix.AT_EMPTY_PATH, attr); err != nil {
 		return fail(b.step, "mount "+s.Target, err)
 	}
 	return b.attach(src, s.Target)
+}
+
+// drop takes a mount away from its place; what was mounted of it elsewhere stays.
+func (b *builder) drop(target string) error {
+	t, err := b.open(target, unix.O_DIRECTORY)
+	if err != nil {
+		return fail(b.step, "open "+target, err)
+	}
+	defer unix.Close(t)
+	if err = unix.Fchdir(t); err == nil {
+		err = unix.Unmount(".", unix.MNT_DETACH)
+	}
+	return fail(b.step, "take away "+target, errors.Join(err, unix.Fchdir(b.root)))
 }
 
 // readOnlyTree makes what is below a folder of a mount read-only by binding it

@@ -41,8 +41,17 @@ func SpaceAttr(p *Plan) *syscall.SysProcAttr {
 // DropSpace makes the calling thread of I what every tool will be. It must run
 // before anything else, on a thread that its goroutine is locked to and that
 // then execs I anew: what is started so inherits the result on every thread. An
-// error means that I must end.
-func DropSpace(p *Plan) error {
+// error means that I must end. It returns descriptors of I's own oom_score_adj
+// and of a /proc in which those of tools can be written; -1 where they cannot be
+// had. The caller owns them.
+func DropSpace(p *Plan) (own, tree int, err error) {
+	if own, tree, err = openScores(); err == nil {
+		err = dropSpace(p, tree)
+	}
+	return own, tree, err
+}
+
+func dropSpace(p *Plan, tree int) error {
 	const step = "tool space"
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fail(step, "make mounts private", err)
@@ -76,7 +85,7 @@ func DropSpace(p *Plan) error {
 	// grant there is none: mounts, which stay read-only and locked, say what can be
 	// changed.
 	if !p.NoLandlock && !p.Userns && !sys.Without("landlock") {
-		if err := landlock(p.Landlock); err != nil {
+		if err := landlock(p, tree); err != nil {
 			return fail(step, "apply Landlock", err)
 		}
 		// Its capabilities would still allow this mount: only Landlock refuses it.
