@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -133,14 +134,29 @@ echo up; while :; do sleep 0.1; done`
 // was canceled is dead when its answer comes, and no other call notices.
 func TestCancelStorm(t *testing.T) {
 	t.Parallel()
-	id := harness.NewIdentity(t, "storm", os.Getuid())
+	harness.Each(t, storm)
+}
+
+func storm(t *testing.T, id *harness.Identity) {
 	repo := id.Repo(t, map[string]string{"a.txt": "a\n"})
 	h := drives(t, id, repo)
 	defer h.end()
-	n := 60
+	n := 40
 	if os.Getenv("CAISSON_TEST_FULL") != "" {
 		n = 1000
 	}
+	for range 4 { // what is made once, is made
+		h.call(contract.Shell, contract.ShellArgs{Command: "exit 0"})
+	}
+	// W, I, and one guardian that waits.
+	quiet := func() (c counts) {
+		harness.Eventually(t, "no process of a call is left", func() bool {
+			c = h.counts(id)
+			return c.processes == 3
+		})
+		return c
+	}
+	before := quiet()
 	var wg sync.WaitGroup
 	places := make(chan struct{}, 12)
 	for i := range n {
@@ -168,7 +184,14 @@ func TestCancelStorm(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Nothing is left of any of them.
+	// Nothing is left of any of them, as the host counts it.
+	quiet()
+	var after counts
+	harness.Eventually(t, fmt.Sprintf("what the storm took is given back: %+v", before), func() bool {
+		after = h.counts(id)
+		return after.supervisor <= before.supervisor && after.worker == before.worker && after.space == before.space && after.groups == before.groups
+	})
+	t.Logf("%d calls were canceled beside as many that were not; before %+v, after %+v", n, before, after)
 	res, err := h.call(contract.Shell, contract.ShellArgs{Command: "cat /proc/[0-9]*/comm 2>/dev/null | grep -c sleep"})
 	if err != "" || !strings.Contains(string(res.Claimed.Result), `"stdout":"0\n"`) {
 		t.Errorf("%s: %s", err, res.Claimed.Result)
@@ -176,4 +199,47 @@ func TestCancelStorm(t *testing.T) {
 	if _, err := h.call(contract.ShellList, contract.ShellListArgs{}); err != "" {
 		t.Error(err)
 	}
+}
+
+// counts is what a storm could leave behind, as the host sees it.
+type counts struct {
+	processes                 int // of the boundary
+	supervisor, worker, space int // descriptors; -1: the kernel does not let this user look
+	groups                    int // control groups of the installation
+}
+
+func (d *driver) counts(id *harness.Identity) (c counts) {
+	fds := func(pid int) int {
+		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+		if err != nil {
+			return -1
+		}
+		return len(list)
+	}
+	below := map[int][]int{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, s := range stats {
+		text, _ := os.ReadFile(s)
+		_, rest, _ := strings.Cut(string(text), ") ")
+		if f := strings.Fields(rest); len(f) > 1 {
+			parent, _ := strconv.Atoi(f[1])
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(s)))
+			below[parent] = append(below[parent], pid)
+		}
+	}
+	c.supervisor, c.worker, c.space = fds(d.cmd.Process.Pid), -1, -1
+	queue := below[d.cmd.Process.Pid]
+	if len(queue) == 1 && len(below[queue[0]]) == 1 {
+		c.worker, c.space = fds(queue[0]), fds(below[queue[0]][0])
+	}
+	for ; len(queue) > 0; queue = queue[1:] {
+		c.processes++
+		queue = append(queue, below[queue[0]]...)
+	}
+	for _, l := range id.Left() {
+		if strings.HasPrefix(l, "cgroup ") {
+			c.groups++
+		}
+	}
+	return c
 }

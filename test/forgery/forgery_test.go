@@ -81,7 +81,11 @@ func run(t *testing.T, id *harness.Identity, without string, o order) report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), harness.Limit)
+	limit := harness.Limit
+	if o.Spawns > 2000 {
+		limit *= 4
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	r := harness.Run(t, id.Command(ctx, o.Dir, bin, string(arg)))
 	var rep report
@@ -137,6 +141,24 @@ func TestShipped(t *testing.T) {
 		}
 		t.Logf("%d operations beside the probes, %d frames sent by W and as many taken", rep.Honest, rep.Frames)
 		record(id, "none", rep)
+	})
+}
+
+// TestManyStarts is F8 at length: ten thousand programs look at what they were
+// born with, beside honest calls and a tool that forks without end.
+func TestManyStarts(t *testing.T) {
+	if !full {
+		t.Skip("takes minutes; TestShipped has the short form, CAISSON_TEST_FULL=1 this one")
+	}
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		const starts = 10_000
+		rep := run(t, id, "none", order{Probes: []string{"F8"}, Spawns: starts})
+		r := rep.Results[0]
+		safe(t, r)
+		if r.Attempts < starts || len(r.Possible) > 0 || r.Poisoned {
+			t.Errorf("%+v", r)
+		}
+		t.Logf("%d starts looked at, %d honest operations beside them, %d of unknown outcome, %d frames sent by W and as many taken", r.Attempts, rep.Honest, r.Unknown, rep.Frames)
 	})
 }
 
