@@ -31,7 +31,7 @@ const (
 	beat = 10 * time.Second
 )
 
-var _ = sys.RegisterFaults("tool.before-outcome")
+var _ = sys.RegisterFaults("tool.before-intent", "tool.after-intent", "tool.carried", "tool.before-outcome")
 
 // toolCall is one call on its way.
 type toolCall struct {
@@ -125,7 +125,13 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 	if k.reads() && !k.tells() {
 		announce = l.log.AppendBulk
 	}
+	if err := sys.Fault("tool.before-intent"); err != nil {
+		return res, err
+	}
 	if _, err := announce(ctx, evidence.ToolIntent, k.actor(), k.intent(res)); err != nil {
+		return res, err
+	}
+	if err := sys.Fault("tool.after-intent"); err != nil {
 		return res, err
 	}
 	stop := k.beats("has been running")
@@ -134,6 +140,9 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 	sum, err := m.carryOut(ctx, l, k, res)
 	res.Observed.Duration = time.Since(k.begun)
 	stop()
+	if ferr := sys.Fault("tool.carried"); ferr != nil {
+		return res, errors.Join(err, ferr)
+	}
 	l.sawAfter(k, res)
 	if oerr := m.toolOutcome(ctx, l, k, res, sum, err); oerr != nil {
 		if k.reads() {

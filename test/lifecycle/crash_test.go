@@ -40,7 +40,7 @@ var elsewhere = map[string]bool{
 	"deliver.planned": true, "deliver.intended": true, "deliver.applied": true, "branch.intended": true, "branch.made": true, "export.intended": true, "export.made": true,
 	// TestRemovalKilled
 	"removal.handing": true, "removal.handed": true, "removal.owned": true, "removal.told": true,
-	"tool.before-outcome": true, // TestReadRecorded
+	"tool.before-intent": true, "tool.after-intent": true, "tool.carried": true, "tool.before-outcome": true, // TestToolKilled, TestReadRecorded
 	// TestResumeKilled
 	"hold.taken": true, "hold.settled": true, "hold.recorded": true, "keep.noted": true,
 	"resume.held": true, "resume.intended": true, "resume.recorded": true, "resume.boundary": true, "resume.present": true, "resume.failed": true,
