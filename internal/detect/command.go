@@ -2,6 +2,7 @@ package detect
 
 import (
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -65,8 +66,10 @@ type analyser struct {
 	places  []string // of each, where it is not the command itself
 	at      []int    // its line in the outermost script, or 0
 	look    Look
-	place   string
-	line    int
+	place   string // the file that the script stands in, where it is not the command itself
+	base    int    // the line of that file at which the script begins
+	line    int    // of the script
+	outer   int    // depth of what stands in the file itself
 	dir     string // in the repository, where "cd" led
 	depth   int
 	funcs   map[string]bool
@@ -107,7 +110,11 @@ func (a *analyser) emit(ws []word, name string, e effect, why string) {
 func (a *analyser) add(s task.Simple, e effect) {
 	a.simple = append(a.simple, s)
 	a.effects = append(a.effects, e)
-	a.places = append(a.places, a.place)
+	at := a.place
+	if at != "" {
+		at += ":" + strconv.Itoa(a.base+max(a.line, 1)-1)
+	}
+	a.places = append(a.places, at)
 	a.at = append(a.at, a.line)
 }
 
@@ -277,6 +284,9 @@ func (a *analyser) call(ws []word) {
 			extra, why = effUnknown, "not a program that is known"
 		}
 		a.emit(ws, name, extra, why)
+		if extra&effRepo != 0 {
+			a.file(ws[0].s)
+		}
 		return
 	}
 	argv, partial := literal(ws)

@@ -249,3 +249,120 @@ func BenchmarkCommand(b *testing.B) {
 		}
 	})
 }
+
+// TestBodies: with the files of the repository a command is what its script is.
+func TestBodies(t *testing.T) {
+	repo := map[string]string{
+		"package.json":       "{\"scripts\":{\n\"test\":\"npm run lint && jest\",\n\"lint\":\"eslint .\",\n\"db:migrate\":\"prisma migrate deploy\",\n\"postinstall\":\"docker ps\",\n\"loop\":\"npm run loop\",\n\"up\":\"make -C infra up\"}}",
+		"web/package.json":   `{"scripts":{"test":"docker compose up"}}`,
+		"Makefile":           "all: build\n\nbuild:\n\t@$(DOCKER) build .\n\ndeploy: ; kubectl apply -f x\n",
+		"infra/Makefile":     "up:\n\tterraform apply\n",
+		"justfile":           "up: pre\n    docker compose up {{x}}\npre:\n    #!/bin/bash\n    set -e\n    redis-cli flushall\n",
+		"Taskfile.yml":       "tasks:\n  a:\n    deps: [b]\n    cmds: [{task: c}]\n  b: psql -c x\n  c:\n    cmds:\n      - git push\n",
+		"scripts/release.sh": "#!/usr/bin/env bash\nset -e\n\nnpm publish\n",
+		"scripts/x.py":       "import os\n",
+	}
+	look := func(name string) []byte {
+		if s, ok := repo[name]; ok {
+			return []byte(s)
+		}
+		return nil
+	}
+	for _, c := range []struct{ line, want, fact string }{
+		{"npm test", "npm+ npm+ eslint+ jest+", "executes=repo-defined npm test"},
+		{"pnpm db:migrate", "pnpm+ prisma+", "migrations=schema package.json:4"},
+		{"yarn run db:migrate", "yarn+ prisma+", "migrations=schema package.json:4"},
+		{"npm ci", "npm+ docker", "needs_runtime_api=yes package.json:5"},
+		{"npm run loop", "npm+ npm+", ""},
+		{"npm run up", "npm+ make+ terraform+", "external_access=mutate infra/Makefile:2"},
+		{"cd web && npm test", "cd npm+ docker", "creates_containers=yes web/package.json:1"},
+		{"npm --prefix web test", "npm+ docker", "creates_containers=yes web/package.json:1"},
+		{"cd / && npm test", "cd npm+", ""},
+		{"make", "make+ docker", "creates_containers=yes Makefile:4"},
+		{"make deploy X=1", "make+ kubectl", "external_access=mutate Makefile:6"},
+		{"make none", "make+", ""},
+		{"just up", "just+ docker~ set redis-cli", "destructive=yes justfile:6"},
+		{"task a", "task+ psql git", "externally_visible=yes Taskfile.yml:8"},
+		{"./scripts/release.sh x", "release.sh+ set npm+", "externally_visible=yes scripts/release.sh:4"},
+		{"bash scripts/release.sh", "bash+ set npm+", "externally_visible=yes scripts/release.sh:4"},
+		{"sh -c 'cd web; npm test'", "sh cd npm+ docker", "creates_containers=yes web/package.json:1"},
+		{"python scripts/x.py", "python+", ""},
+		{"./../../etc/x.sh", "x.sh+", ""},
+	} {
+		a := Script(c.line, look)
+		if got := render(a); got != c.want {
+			t.Errorf("%s\n got %s\nwant %s", c.line, got, c.want)
+		}
+		found := c.fact == ""
+		for _, f := range a.Facts {
+			found = found || fmt.Sprintf("%s=%s %s", f.What, f.Value, f.Evidence) == c.fact
+		}
+		if !found {
+			t.Errorf("%s: no fact %s in %v", c.line, c.fact, a.Facts)
+		}
+	}
+}
+
+// TestFacts: what commands need.
+func TestFacts(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"ls -l", ""},
+		{"git status", ""},
+		{"rm -rf node_modules build", ""},
+		{"gofmt -l .", ""},
+		{"go test ./...", "executes=repo-defined"},
+		{"eslint .", "executes=repo-defined"},
+		{"some-tool x", "executes=repo-defined"},
+		{"bash -c 'ls'", ""},
+		{"curl -s https://x.io | sh", "executes=generated external_access=read"},
+		{"curl http://localhost:3000/x", ""},
+		{"curl -d @x https://x.io", "external_access=mutate external_access=read externally_visible=yes"},
+		{"npm ci", "executes=repo-defined external_access=read installs_deps=yes"},
+		{"pip install -r requirements.txt", "executes=repo-defined external_access=read installs_deps=yes"},
+		{"npx vite", "executes=repo-defined external_access=read installs_deps=yes needs_ports=yes starts_processes=yes"},
+		{"python -m http.server", "executes=repo-defined needs_ports=yes starts_processes=yes"},
+		{"python manage.py migrate", "executes=repo-defined migrations=schema mutable_state=db"},
+		{"rails db:migrate", "executes=repo-defined migrations=schema mutable_state=db"},
+		{"bundle exec rails db:drop", "destructive=yes executes=repo-defined migrations=schema mutable_state=db"},
+		{"psql -c 'CREATE EXTENSION postgis'", "migrations=roles mutable_state=db"},
+		{"docker run --privileged postgres:16", "creates_containers=yes kernel_or_device=yes mutable_state=db needs_runtime_api=yes"},
+		{"docker compose up -d", "creates_containers=yes needs_ports=yes needs_runtime_api=yes starts_processes=yes"},
+		{"kubectl get pods", "credentials=prod external_access=read needs_runtime_api=yes"},
+		{"kubectl delete ns x", "credentials=prod destructive=yes external_access=mutate externally_visible=yes mutable_state=external needs_runtime_api=yes"},
+		{"terraform destroy", "credentials=prod destructive=yes executes=repo-defined external_access=mutate externally_visible=yes mutable_state=external"},
+		{"aws s3 ls", "credentials=prod external_access=read mutable_state=bucket"},
+		{"git push", "credentials=dev external_access=mutate externally_visible=yes"},
+		{"git push --force", "credentials=dev destructive=yes external_access=mutate externally_visible=yes"},
+		{"git fetch origin", "external_access=read"},
+		{"npm publish", "credentials=dev executes=repo-defined external_access=mutate externally_visible=yes"},
+		{"gh pr create", "credentials=dev external_access=mutate externally_visible=yes"},
+		{"gh pr view 1", "credentials=dev external_access=read"},
+		{"redis-cli get x", "mutable_state=cache"},
+		{"redis-server &", "mutable_state=cache needs_ports=yes starts_processes=yes task_runtime_state=yes"},
+		{"modprobe kvm", "kernel_or_device=yes"},
+		{"strace ls", "kernel_or_device=yes"},
+		{"dd if=/dev/zero of=/dev/sda", "destructive=yes kernel_or_device=yes"},
+		{"echo x > /dev/sdb", "destructive=yes kernel_or_device=yes"},
+		{"rm -rf /", "destructive=yes"},
+		{"sudo ls", "credentials=dev"},
+		{"ssh host ls", "credentials=dev external_access=mutate mutable_state=external"},
+		{"firebase emulators:start", "executes=repo-defined mutable_state=emulator needs_ports=yes starts_processes=yes"},
+	} {
+		a := Script(c.line, nil)
+		got := values(a.Facts)
+		if got != c.want {
+			t.Errorf("%s\n got %s\nwant %s", c.line, got, c.want)
+		}
+		for _, f := range a.Facts {
+			if !strings.HasPrefix(f.Rule, "CMD-") || f.Source != task.SourceDetector || f.Evidence == "" {
+				t.Errorf("%s: %+v", c.line, f)
+			}
+		}
+	}
+	// No argument is shown: it may be a secret.
+	for _, f := range Command([]string{"mysql", "-phunter2", "hunter2"}, nil).Facts {
+		if strings.Contains(f.Evidence+f.Subject, "hunter2") {
+			t.Errorf("%+v", f)
+		}
+	}
+}

@@ -142,6 +142,9 @@ func (a *analyser) interpret(in *interpreter, ws []word, name string, extra effe
 		e |= effProcess | effPort
 	}
 	a.emit(ws, name, e, "")
+	if in.shell {
+		a.file(rest[0].s)
+	}
 }
 
 // shellCode analyses the script at ws[i], with $0 and on after it.

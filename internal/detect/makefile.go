@@ -10,19 +10,16 @@ import (
 // of a shell: what they hold is not known.
 func (s *scan) makefile(f *file) {
 	s.found("SCR-02", "repo-defined", "", f.path, 0, task.Certain)
-	target := ""
 	for _, r := range recipes(f.b) {
-		if r.target != "" {
-			target = r.target
-		}
-		s.script(r.text, target, f.path, r.line)
+		s.script(r.text, r.target, f.path, r.line)
 	}
 }
 
 // recipe is one line of a recipe with those that continue it.
 type recipe struct {
-	target string
-	text   string
+	target string // the names before the colon
+	needs  string // the names after it
+	text   string // may be empty
 	line   int
 }
 
@@ -37,23 +34,19 @@ func recipes(b []byte) []recipe {
 			if t := strings.TrimSpace(l); t != "" && t[0] != '#' {
 				if j := strings.IndexByte(l, ':'); j > 0 && !strings.HasPrefix(l[j:], ":=") && !strings.HasPrefix(l[j:], "::=") {
 					target = strings.TrimSpace(l[:j])
-					if _, body, ok := strings.Cut(l[j:], ";"); ok {
-						out = append(out, recipe{target, makeText(body), i + 1})
-					}
+					needs, body, _ := strings.Cut(strings.TrimLeft(l[j:], ":"), ";")
+					out = append(out, recipe{target, needs, makeText(body), i + 1})
 				} else if _, body, ok := strings.Cut(l, "$(shell "); ok {
-					out = append(out, recipe{"$(shell)", makeText(strings.TrimSuffix(strings.TrimSpace(body), ")")), i + 1})
+					out = append(out, recipe{"$(shell)", "", makeText(strings.TrimSuffix(strings.TrimSpace(body), ")")), i + 1})
 				}
 			}
 			continue
 		}
 		start := i + 1
-		text := l[1:]
-		for strings.HasSuffix(text, `\`) && i+1 < len(ls) {
-			i++
-			text += "\n" + strings.TrimPrefix(ls[i], "\t")
-		}
-		if text = makeText(text); strings.TrimSpace(text) != "" && !strings.HasPrefix(strings.TrimSpace(text), "#") {
-			out = append(out, recipe{target, text, start})
+		text := ""
+		text, i = continued(ls, i, "\t")
+		if text = makeText(strings.TrimPrefix(text, "\t")); strings.TrimSpace(text) != "" && !strings.HasPrefix(strings.TrimSpace(text), "#") {
+			out = append(out, recipe{target, "", text, start})
 		}
 	}
 	return out
@@ -107,8 +100,15 @@ func makeText(s string) string {
 // justfile reads the recipes of a justfile.
 func (s *scan) justfile(f *file) {
 	s.found("SCR-02", "repo-defined", "", f.path, 0, task.Certain)
+	for _, r := range justRecipes(f.b) {
+		s.script(r.text, r.target, f.path, r.line)
+	}
+}
+
+func justRecipes(b []byte) []recipe {
+	var out []recipe
 	target := ""
-	ls := lines(f.b)
+	ls := lines(b)
 	for i := 0; i < len(ls); i++ {
 		l := ls[i]
 		t := strings.TrimSpace(l)
@@ -118,42 +118,65 @@ func (s *scan) justfile(f *file) {
 		if l[0] != ' ' && l[0] != '\t' {
 			if j := strings.IndexByte(l, ':'); j > 0 && !strings.HasPrefix(l[j:], ":=") {
 				target, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimSpace(l[:j]), "@"), " ")
-			}
-			continue
-		}
-		if strings.HasPrefix(t, "#!") {
-			// A recipe in a language of its own; only a shell's is read.
-			start, text := i+2, ""
-			for i+1 < len(ls) && (ls[i+1] == "" || ls[i+1][0] == ' ' || ls[i+1][0] == '\t') {
-				i++
-				text += strings.TrimSpace(ls[i]) + "\n"
-			}
-			if strings.Contains(t, "sh") {
-				s.script(unbrace(text), target, f.path, start)
+				out = append(out, recipe{target, strings.ReplaceAll(l[j+1:], "&&", " "), "", i + 1})
 			}
 			continue
 		}
 		start := i + 1
-		for strings.HasSuffix(t, `\`) && i+1 < len(ls) {
-			i++
-			t += "\n" + strings.TrimSpace(ls[i])
+		if strings.HasPrefix(t, "#!") {
+			// A recipe in a language of its own; only a shell's is read.
+			var text strings.Builder
+			for i+1 < len(ls) && (ls[i+1] == "" || ls[i+1][0] == ' ' || ls[i+1][0] == '\t') {
+				i++
+				text.WriteString(strings.TrimSpace(ls[i]) + "\n")
+			}
+			if strings.Contains(t, "sh") {
+				out = append(out, recipe{target, "", unbrace(text.String()), start + 1})
+			}
+			continue
 		}
-		s.script(unbrace(strings.TrimLeft(t, "@-")), target, f.path, start)
+		t, i = continued(ls, i, " \t")
+		out = append(out, recipe{target, "", unbrace(strings.TrimLeft(strings.TrimSpace(t), "@-")), start})
 	}
+	return out
+}
+
+// continued joins line i with those that continue it and returns the last one's
+// number; the blanks that they begin with are taken off.
+func continued(ls []string, i int, blanks string) (string, int) {
+	if !strings.HasSuffix(ls[i], `\`) {
+		return ls[i], i
+	}
+	var b strings.Builder
+	b.WriteString(ls[i])
+	for strings.HasSuffix(ls[i], `\`) && i+1 < len(ls) {
+		i++
+		b.WriteByte('\n')
+		b.WriteString(strings.TrimLeft(ls[i], blanks))
+	}
+	return b.String(), i
 }
 
 // unbrace puts a variable in the place of {{ … }}.
-func unbrace(s string) string {
+func unbrace(s string) string { return without(s, "{{", "}}") }
+
+// without puts a variable in the place of what stands between two marks: a text
+// that another program fills in before a shell sees it.
+func without(s, from, to string) string {
+	if !strings.Contains(s, from) {
+		return s
+	}
+	var b strings.Builder
 	for {
-		i := strings.Index(s, "{{")
-		if i < 0 {
-			return s
+		before, rest, ok := strings.Cut(s, from)
+		_, after, closed := strings.Cut(rest, to)
+		if !ok || !closed {
+			b.WriteString(s)
+			return b.String()
 		}
-		j := strings.Index(s[i:], "}}")
-		if j < 0 {
-			return s
-		}
-		s = s[:i] + "$VALUE" + s[i+j+2:]
+		b.WriteString(before)
+		b.WriteString("$VALUE")
+		s = after
 	}
 }
 
@@ -161,19 +184,43 @@ func unbrace(s string) string {
 func (s *scan) taskfile(f *file) {
 	s.found("SCR-02", "repo-defined", "", f.path, 0, task.Certain)
 	for _, n := range s.yaml(f, "SCR-02") {
-		n.get("tasks").each(func(name string, t *node) {
-			for _, cmds := range []*node{t, t.get("cmds"), t.get("cmd")} {
-				for _, c := range cmds.scalars() {
-					s.script(unbrace(c.str), name, f.path, c.line)
-				}
-				cmds.each(func(_ string, c *node) {
-					if x := c.get("cmd"); x != nil {
-						s.script(unbrace(x.str), name, f.path, x.line)
-					}
-				})
-			}
-		})
+		for _, r := range taskCommands(n) {
+			s.script(r.text, r.target, f.path, r.line)
+		}
 	}
+}
+
+func taskRecipes(b []byte) (out []recipe) {
+	if len(b) > maxYAML {
+		return nil
+	}
+	docs, _ := parseYAML(b)
+	for _, n := range docs {
+		out = append(out, taskCommands(n)...)
+	}
+	return out
+}
+
+func taskCommands(n *node) (out []recipe) {
+	n.get("tasks").each(func(name string, t *node) {
+		needs := ""
+		t.get("deps").each(func(_ string, d *node) { needs += " " + d.str + d.text("task") })
+		out = append(out, recipe{name, needs, "", t.line})
+		for _, cmds := range []*node{t, t.get("cmds"), t.get("cmd")} {
+			for _, c := range cmds.scalars() {
+				out = append(out, recipe{name, "", unbrace(c.str), c.line})
+			}
+			cmds.each(func(_ string, c *node) {
+				if x := c.get("cmd"); x != nil {
+					out = append(out, recipe{name, "", unbrace(x.str), x.line})
+				}
+				if x := c.get("task"); x != nil {
+					out = append(out, recipe{name, x.str, "", x.line})
+				}
+			})
+		}
+	})
+	return out
 }
 
 // procfile reads NAME: COMMAND.

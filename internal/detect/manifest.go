@@ -154,6 +154,11 @@ func (s *scan) pnpmWorkspace(f *file) {
 
 // yaml parses a file, or says that it cannot. What came before the fault counts.
 func (s *scan) yaml(f *file, rule string) []*node {
+	if len(f.b) > maxYAML {
+		s.note(f.path, "is too large to be parsed (%d bytes)", len(f.b))
+		s.unknown(rule, f.path, 0)
+		return nil
+	}
 	docs, err := parseYAML(f.b)
 	if err != nil {
 		s.note(f.path, "%v", err)

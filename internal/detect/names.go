@@ -70,6 +70,39 @@ var secretFiles = words(`id_rsa id_dsa id_ecdsa id_ed25519 .netrc _netrc .pgpass
 // something are read.
 var agentFolders = []string{".claude", ".cursor", ".codex", ".gemini", ".qwen", ".windsurf", ".continue", ".roo", ".kiro", ".opencode", ".amazonq", ".github/copilot", ".zed"}
 
+// folder is what the folders on the way to a file say. Paths come sorted, so
+// most ask for the folder of the one before.
+type folder struct {
+	dir       string
+	known     bool
+	vendored  bool   // others' code that was checked in
+	migration string // the folder of migrations, by the name in migrationFolders
+	agent     bool
+	cluster   bool // manifests may be there
+}
+
+func (s *scan) folderOf(dir string) *folder {
+	if s.last.known && s.last.dir == dir {
+		return &s.last
+	}
+	in := dir + "/"
+	s.last = folder{dir: dir, known: true, vendored: vendored(in)}
+	low := strings.ToLower(in)
+	for _, d := range migrationFolders {
+		if hasFolder(low, d) {
+			s.last.migration = d
+			break
+		}
+	}
+	for _, d := range agentFolders {
+		s.last.agent = s.last.agent || hasFolder(in, d)
+	}
+	for _, d := range []string{"k8s", "kubernetes", "manifests", "deploy"} {
+		s.last.cluster = s.last.cluster || hasFolder(in, d)
+	}
+	return &s.last
+}
+
 // name looks at the name of one file.
 func (s *scan) name(p string, mode uint32) {
 	if mode == modeGitlink {
@@ -79,11 +112,19 @@ func (s *scan) name(p string, mode uint32) {
 	slash := strings.LastIndexByte(p, '/')
 	base := p[slash+1:]
 	low := strings.ToLower(base)
+	dir := ""
+	if slash > 0 {
+		dir = p[:slash]
+	}
+	in := s.folderOf(dir)
 	if mode == modeLink {
 		s.linkName(p, low)
 		return
 	}
-	if lockFiles[low] && !vendored(p) {
+	if in.vendored {
+		return
+	}
+	if lockFiles[low] {
 		s.found("INS-01", "yes", "", p, 0, task.Certain)
 	}
 	if f := manifests[low]; f != nil || strings.HasPrefix(low, "requirements") && strings.HasSuffix(low, ".txt") {
@@ -95,22 +136,16 @@ func (s *scan) name(p string, mode uint32) {
 	if l, ok := looks[low]; ok {
 		s.want(l.rank, p, l.rule, l.look)
 	}
-	if vendored(p) {
-		return
-	}
 	if codeFiles[low] && s.once("INS-05", low) {
 		s.found("INS-05", "repo-defined", base, p, 0, task.Certain)
 	}
-	s.named(p, low, slash)
-	s.kinds(p, low)
+	s.named(p, low, in)
+	s.kinds(p, low, in)
 }
 
 // named knows files by a part of their name or their folder.
-func (s *scan) named(p, low string, slash int) {
-	dir := ""
-	if slash >= 0 {
-		dir = p[:slash]
-	}
+func (s *scan) named(p, low string, in *folder) {
+	dir := in.dir
 	yaml := strings.HasSuffix(low, ".yml") || strings.HasSuffix(low, ".yaml")
 	switch {
 	case composeName(low):
@@ -140,16 +175,13 @@ func (s *scan) named(p, low string, slash int) {
 		s.want(1, p, "HST-06", (*scan).agentJSON)
 	case strings.HasSuffix(dir, ".vscode") && (low == "tasks.json" || low == "settings.json" || low == "launch.json"):
 		s.want(2, p, "HST-07", (*scan).vscode)
-	case yaml && (hasFolder(p, "k8s") || hasFolder(p, "kubernetes") || hasFolder(p, "manifests") || hasFolder(p, "deploy")):
+	case yaml && in.cluster:
 		s.want(5, p, "EXT-02", (*scan).kubernetes)
 	case strings.HasSuffix(low, ".sql"):
 		s.want(6, p, "MIG-03", (*scan).sql)
 	}
-	for _, d := range agentFolders {
-		if hasFolder(p, d) && (strings.HasSuffix(low, ".json") || strings.HasSuffix(low, ".toml") || strings.HasSuffix(low, ".yaml")) && low != "mcp.json" && low != ".mcp.json" {
-			s.want(1, p, "HST-06", (*scan).agentSettings)
-			break
-		}
+	if in.agent && (strings.HasSuffix(low, ".json") || strings.HasSuffix(low, ".toml") || strings.HasSuffix(low, ".yaml")) && low != "mcp.json" && low != ".mcp.json" {
+		s.want(1, p, "HST-06", (*scan).agentSettings)
 	}
 }
 
@@ -190,7 +222,7 @@ func configName(low string) bool {
 }
 
 // kinds knows files by a table of names, by their ending and their folder.
-func (s *scan) kinds(p, low string) {
+func (s *scan) kinds(p, low string, in *folder) {
 	ext := path.Ext(low)
 	switch {
 	case deployFiles[low]:
@@ -213,19 +245,13 @@ func (s *scan) kinds(p, low string) {
 	if migrationFiles[low] && s.once("MIG-02", p) {
 		s.found("MIG-02", "schema", low, p, 0, task.Likely)
 	}
-	if codeExt[ext] {
-		for _, d := range migrationFolders {
-			if !hasFolder(strings.ToLower(p), d) {
-				continue
+	if d := in.migration; d != "" && codeExt[ext] {
+		// A folder of a program's own code can have the name by chance; a
+		// migration begins with a number, or stands in a folder of the plural.
+		if d == "migrations" || low[0] >= '0' && low[0] <= '9' || low[0] == 'v' && strings.Contains(low, "__") || hasFolder(p, "versions") {
+			if dir := folderOf(p, d); s.once("MIG-01", dir) {
+				s.found("MIG-01", "schema", dir, p, 0, task.Likely)
 			}
-			// A folder of go's or node's own code can have the name by chance; a
-			// migration begins with a number, or stands in a folder of the plural.
-			if d == "migrations" || low[0] >= '0' && low[0] <= '9' || strings.HasPrefix(low, "v") && strings.Contains(low, "__") {
-				if dir := folderOf(p, d); s.once("MIG-01", dir) {
-					s.found("MIG-01", "schema", dir, p, 0, task.Likely)
-				}
-			}
-			break
 		}
 	}
 }

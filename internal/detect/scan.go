@@ -35,14 +35,15 @@ type Note struct {
 
 const (
 	maxPaths   = 2_000_000
-	maxFile    = 512 << 10 // bytes of one file that is read
+	maxFile    = 256 << 10 // bytes of one file that is read
+	maxYAML    = 128 << 10 // of one in YAML, whose parser is slow
 	maxFiles   = 400
-	maxBytes   = 16 << 20 // of all files
-	maxPerRule = 12       // facts of one rule with the same value
+	maxBytes   = 4 << 20 // of all files
+	maxPerRule = 12      // facts of one rule with the same value
 )
 
-// Scan looks at the files of a tree. Facts come in the order of their rules and
-// places. A file that cannot be understood is a fact with the value unknown, or
+// Scan looks at the files of a tree. Facts come in the order of their rules, and
+// for each in the order of the tree. A file that cannot be understood is a fact with the value unknown, or
 // a note; an error is one of the tree or of the context.
 func Scan(ctx context.Context, tree Tree) ([]task.Fact, []Note, error) {
 	s := &scan{seen: map[string]int{}, folders: map[string]bool{}}
@@ -100,7 +101,7 @@ func Scan(ctx context.Context, tree Tree) ([]task.Fact, []Note, error) {
 		}
 	}
 	slices.SortStableFunc(s.facts, func(a, b task.Fact) int {
-		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Evidence, b.Evidence), cmp.Compare(a.Value, b.Value), cmp.Compare(a.Subject, b.Subject))
+		return cmp.Compare(a.Rule, b.Rule)
 	})
 	slices.SortStableFunc(s.notes, func(a, b Note) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Text, b.Text)) })
 	return slices.Compact(s.facts), slices.Compact(s.notes), nil
@@ -115,6 +116,7 @@ type scan struct {
 	wants   []want
 	read    map[string]*file
 	libs    map[string][]int
+	last    folder
 }
 
 // file is one file that was read.
@@ -198,9 +200,6 @@ func (s *scan) note(p, format string, args ...any) {
 
 // want asks for a file's content.
 func (s *scan) want(rank int, p, rule string, look func(*scan, *file)) {
-	if vendored(p) {
-		return
-	}
 	if sample(p) {
 		rank += 10
 	}

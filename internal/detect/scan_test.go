@@ -2,7 +2,6 @@ package detect
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -56,7 +55,7 @@ func scanOf(t *testing.T, tr files) ([]task.Fact, []Note) {
 	return facts, notes
 }
 
-// renderFacts is one line for each: RULE value place.
+// renderFacts is one line for each: RULE value place (subject).
 func renderFacts(fs []task.Fact) []string {
 	var out []string
 	for _, f := range fs {
@@ -67,42 +66,6 @@ func renderFacts(fs []task.Fact) []string {
 		out = append(out, s)
 	}
 	return out
-}
-
-// detectors are, for each rule, trees in which it must find something, as
-// "VALUE PLACE", and trees in which it must not.
-var detectorCases = []struct {
-	rule string
-	tree files
-	want string // "" : the rule finds nothing
-}{
-	{"INS-01", files{"web/pnpm-lock.yaml": ""}, "yes web/pnpm-lock.yaml"},
-	{"INS-01", files{"vendor/x/go.sum": "", "lock.txt": ""}, ""},
-	{"INS-02", files{"package.json": "{\n \"dependencies\": {\"left-pad\": \"1\"}}"}, "yes package.json:2"},
-	{"INS-02", files{"package.json": `{"name":"x","dependencies":{}}`}, ""},
-	{"INS-02", files{"go.mod": "module x\n\nrequire example.org/y v1.0.0\n"}, "yes go.mod:3"},
-	{"INS-02", files{"requirements-dev.txt": "# none\n"}, ""},
-	{"INS-03", files{"package.json": "{\"scripts\":{\n\"postinstall\": \"node x.js\"}}"}, "repo-defined package.json:2"},
-	{"INS-03", files{"package.json": `{"scripts":{"test":"x"}}`}, ""},
-	{"SVC-01", files{"compose.yaml": "services:\n  db:\n    image: postgres:16\n"}, "db compose.yaml:3"},
-	{"SVC-01", files{"compose.yaml": "services:\n  web:\n    image: nginx\n"}, ""},
-	{"MIG-01", files{"db/migrate/20240101_x.rb": ""}, "schema db/migrate/20240101_x.rb"},
-	{"MIG-01", files{"internal/migrate/migrate.go": ""}, ""},
-}
-
-func TestDetectors(t *testing.T) {
-	for _, c := range detectorCases {
-		facts, _ := scanOf(t, c.tree)
-		var got []string
-		for _, f := range facts {
-			if f.Rule == c.rule {
-				got = append(got, f.Value+" "+f.Evidence)
-			}
-		}
-		if text := strings.Join(got, "; "); text != c.want {
-			t.Errorf("%s on %v\n got %q\nwant %q", c.rule, keys(c.tree), text, c.want)
-		}
-	}
 }
 
 func keys(t files) []string {
@@ -136,22 +99,6 @@ func TestRules(t *testing.T) {
 	for _, r := range libraryRules {
 		if r.rule != "" && !seen[r.rule] {
 			t.Errorf("no rule %s", r.rule)
-		}
-	}
-}
-
-func BenchmarkScan(b *testing.B) {
-	tr := files{}
-	for i := range 50_000 {
-		tr[fmt.Sprintf("src/pkg%d/sub%d/file_%d.go", i%97, i%13, i)] = "package x\n"
-	}
-	for i := range 40 {
-		tr[fmt.Sprintf("apps/a%d/package.json", i)] = `{"scripts":{"dev":"next dev","test":"jest --ci && tsc -p ."},"dependencies":{"pg":"1"}}`
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := Scan(context.Background(), tr); err != nil {
-			b.Fatal(err)
 		}
 	}
 }

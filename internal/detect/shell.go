@@ -35,6 +35,10 @@ func (a *analyser) script(text string) {
 			return
 		}
 	}
+	if len(text) > 4<<10 && nesting(text) > maxOpen {
+		a.opaque("a script with too many commands inside of others")
+		return
+	}
 	open := 0
 	for i := range len(text) {
 		switch text[i] {
@@ -65,6 +69,17 @@ func (a *analyser) script(text string) {
 var keywords = map[string]bool{
 	"if": true, "then": true, "else": true, "elif": true, "fi": true, "do": true, "done": true, "case": true, "esac": true, "while": true, "until": true, "for": true,
 	"in": true, "function": true, "time": true, "select": true, "coproc": true, "let": true, "declare": true, "export": true, "local": true, "readonly": true, "typeset": true, "nameref": true, "alias": true,
+}
+
+// nesting counts the words after which a command begins inside of another one.
+func nesting(text string) (n int) {
+	for w := range strings.FieldsSeq(text) {
+		switch w {
+		case "if", "while", "until", "for", "case", "do", "then", "else", "!", "select", "coproc", "time", "function":
+			n++
+		}
+	}
+	return n
 }
 
 // plainText reports whether words separated by blanks are all there is.
@@ -115,7 +130,7 @@ func (a *analyser) walk(f *syntax.File) {
 		a.opaque("arithmetic may run a substitution that a value holds")
 	}
 	syntax.Walk(f, func(n syntax.Node) bool {
-		if n != nil && a.depth == 1 {
+		if n != nil && a.depth == a.outer+1 {
 			a.line = int(n.Pos().Line())
 		}
 		switch n := n.(type) {
