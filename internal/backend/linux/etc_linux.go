@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-dev/caisson/internal/backend/linux/stage"
 )
 
@@ -67,11 +69,18 @@ func (pl *planner) etc() error {
 
 // readPublic returns the content of a small file that everybody may read.
 func readPublic(name string) (string, bool) {
-	st, err := os.Stat(name)
-	if err != nil || !st.Mode().IsRegular() || st.Mode().Perm()&0o004 == 0 || st.Size() > maxCopied {
+	fd, err := ignoringEINTR(func() (int, error) {
+		return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	})
+	if err != nil {
 		return "", false
 	}
-	data, err := readFile(name)
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o004 == 0 || st.Size > maxCopied {
+		return "", false
+	}
+	data, err := readAll(fd, int(st.Size)+1)
 	return strings.ToValidUTF8(string(data), "?"), err == nil
 }
 

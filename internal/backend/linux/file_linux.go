@@ -18,11 +18,20 @@ func readFile(path string) ([]byte, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	data := make([]byte, 0, 1024)
+	data, err := readAll(fd, 1024)
+	if err != nil {
+		return nil, &os.PathError{Op: "read", Path: path, Err: err}
+	}
+	return data, nil
+}
+
+// readAll reads to the end of what probably fits into room bytes.
+func readAll(fd, room int) ([]byte, error) {
+	data := make([]byte, 0, room)
 	for {
 		n, err := ignoringEINTR(func() (int, error) { return unix.Read(fd, data[len(data):cap(data)]) })
 		if err != nil {
-			return nil, &os.PathError{Op: "read", Path: path, Err: err}
+			return nil, err
 		}
 		if n == 0 {
 			return data, nil
