@@ -66,7 +66,11 @@ func notReady(v task.View) error {
 	err := task.Errorf(task.CodeState, "exec", "task %s is %s, not ready", v.ID, v.State)
 	switch {
 	case v.State == task.Kept:
-		return err.WithHint("its processes are gone: `caisson resume %s` opens it again; `caisson diff %s` and `caisson apply %s` work as it is", v.ID, v.ID, v.ID)
+		takes := "apply"
+		if v.Source.Bare {
+			takes = "branch"
+		}
+		return err.WithHint("its processes are gone: `caisson resume %s` opens it again; `caisson diff %s` and `caisson %s %s` work as it is", v.ID, v.ID, takes, v.ID)
 	case v.State == task.Closed:
 		return left(err, &v)
 	case v.State == task.Stuck:

@@ -124,12 +124,12 @@ func (m *Manager) takeOver(ctx context.Context, t inventory.Task, o door.CloseOp
 const closeSchema = "caisson.close/1"
 
 func closedReport(t inventory.Task) *task.CloseReport {
-	return &task.CloseReport{Schema: closeSchema, ID: t.ID(), State: task.Closed, Rescued: t.View.Results}
+	return &task.CloseReport{Schema: closeSchema, ID: t.ID(), Bare: t.View.Source.Bare, State: task.Closed, Rescued: t.View.Results}
 }
 
 // closePreview says what a close would find and rescue.
 func (m *Manager) closePreview(ctx context.Context, t inventory.Task, o door.CloseOptions) (*task.CloseReport, error) {
-	rep := &task.CloseReport{Schema: closeSchema, ID: t.ID(), DryRun: true, State: t.View.State, Discarded: o.Discard, Retention: t.View.Retention, Rescued: t.View.Results}
+	rep := &task.CloseReport{Schema: closeSchema, ID: t.ID(), Bare: t.View.Source.Bare, DryRun: true, State: t.View.State, Discarded: o.Discard, Retention: t.View.Retention, Rescued: t.View.Results}
 	children, err := m.children(ctx, t.ID())
 	if err != nil {
 		return nil, err
@@ -187,6 +187,7 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 	rep := &task.CloseReport{Schema: closeSchema, ID: l.id, Discarded: o.discard}
 	defer l.release()
 	t, err := m.begin(ctx, l, o.exit)
+	rep.Bare = t.View.Source.Bare
 	if err != nil {
 		// Nothing can be recorded (a full disk, say). No process stays for that.
 		text := "its processes were ended and nothing else was touched"

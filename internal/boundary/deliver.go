@@ -67,6 +67,9 @@ func (m *Manager) apply(ctx context.Context, l *live, t inventory.Task, o door.A
 		return rep, task.Errorf(task.CodeConflict, "apply", "the result collides with what is in %s (%s); nothing was changed", p.Checkout, files(len(p.Conflicts))).
 			WithHint("`caisson branch %s` makes a branch of the result, which git can merge; or commit and resolve what differs, then apply again", l.id)
 	case o.DryRun || len(p.Changes) == 0:
+		if s := p.Hindrance(); s != "" {
+			rep.Notes = append(rep.Notes, s)
+		}
 		return rep, nil
 	case o.Agreed != "" && o.Agreed != p.Digest:
 		return rep, task.Errorf(task.CodeDenied, "apply", "what was agreed to is not what would be done now; nothing was changed").

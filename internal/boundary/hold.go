@@ -253,7 +253,7 @@ func (m *Manager) reapInterrupted(ctx context.Context, id task.ID) (*task.CloseR
 	if err != nil {
 		return nil, err
 	}
-	rep := &task.CloseReport{Schema: closeSchema, ID: id, State: t.View.State, Rescued: t.View.Results, Retention: t.View.Retention}
+	rep := &task.CloseReport{Schema: closeSchema, ID: id, Bare: t.View.Source.Bare, State: t.View.State, Rescued: t.View.Results, Retention: t.View.Retention}
 	if r := t.View.Retention; t.View.State == task.Kept && r != nil && !r.Until.After(time.Now()) {
 		defer l.release()
 		dctx, done := sys.Detach(ctx, cleanupTime)

@@ -95,6 +95,9 @@ func (m *Manager) mayResume(t inventory.Task) error {
 func left(err *task.Error, v *task.View) error {
 	for _, r := range v.Results {
 		if r.Kind == "worktree" {
+			if v.Source.Bare {
+				return err.WithHint("its results are in the repository: `caisson diff %s`, `caisson branch %s`, `caisson export %s`; `caisson open --base %s` starts a new task from them", v.ID, v.ID, v.ID, r.Name)
+			}
 			return err.WithHint("its results are in the repository: `caisson diff %s`, `caisson apply %s`, `caisson branch %s`; `caisson open --base %s` starts a new task from them", v.ID, v.ID, v.ID, r.Name)
 		}
 	}

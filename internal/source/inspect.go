@@ -234,6 +234,7 @@ func (r *Repo) judge(l layout, c *config, env []string) error {
 		return unsupported("unset core.bare there", "%s says that it is a bare repository, and has a checkout", quote(l.common))
 	}
 	r.bare = bare || l.bare
+	r.Ref.Bare = r.bare
 	if w := c.last["core.worktree"]; c.local["core.worktree"] && !l.linked {
 		if !filepath.IsAbs(w) {
 			w = filepath.Join(l.gitDir, w)

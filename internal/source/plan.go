@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/source/swap"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -158,6 +159,18 @@ func (r *Result) PlanApply(ctx context.Context, o ApplyOptions) (_ *ApplyPlan, e
 		}
 	}
 	return p, nil
+}
+
+// Hindrance says why Apply will be refused although nothing collides: the
+// checkout lies where the kernel cannot exchange two files in one step, as it
+// cannot with any file system of another machine. Empty: no reason is known.
+// Nothing is tried, as that would change the checkout.
+func (p *ApplyPlan) Hindrance() string {
+	name, network, err := sys.IsNetworkFS(p.Checkout)
+	if err != nil || !network || len(p.Changes) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the checkout lies on %s, where files cannot be exchanged in one step: an apply will be refused; take the result with `caisson branch %s` or `caisson export --patch %s`", name, p.task, p.task)
 }
 
 // Close gives back what the plan holds. The zero value can be closed.

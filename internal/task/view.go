@@ -47,6 +47,7 @@ type SourceRef struct {
 	Shared    bool     `json:"shared"`           // objects shared read-only (false: self-contained)
 	Dirty     Dirty    `json:"dirty,omitempty"`  // what of the checkout's uncommitted state was carried in
 	Start     string   `json:"start,omitempty"`  // commit that holds what the task began with, where it is not the base
+	Bare      bool     `json:"bare,omitempty"`   // the repository has no checkout: results leave by branch and export, not by apply
 	Folder    string   `json:"folder,omitempty"` // the task's files on the host, where a person may look at them live
 	Notes     []string `json:"notes,omitempty"`
 }
@@ -185,6 +186,7 @@ type CloseReport struct {
 	Discarded bool        `json:"discarded"`
 	Retention *Retention  `json:"retention,omitempty"`
 	Stuck     []Resource  `json:"stuck,omitempty"`
+	Bare      bool        `json:"bare,omitempty"`     // the repository has no checkout: results leave by branch and export, not by apply
 	Removing  bool        `json:"removing,omitempty"` // closing, but for its files: they are being removed by a process of caisson's
 	Notes     []string    `json:"notes,omitempty"`    // what stays, or changed, and why a person should know
 }

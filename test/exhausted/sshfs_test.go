@@ -92,6 +92,10 @@ func TestRepositoryOnSSHFS(t *testing.T) {
 			t.Errorf("diff: %s", out)
 		}
 		before := harness.TakePicture(t, dir)
+		if out := w.ok("apply", "--dry-run", x); !strings.Contains(out, "will be refused") || !strings.Contains(out, "caisson branch") {
+			t.Errorf("apply --dry-run: %s", out)
+		}
+		w.same("a dry run", before)
 		w.refused(w.do("apply", x), 1, "caisson branch", "unsupported")
 		w.same("an apply that was refused", before)
 		w.ok("branch", x, "result")

@@ -156,6 +156,9 @@ func bare(p *place, id string) {
 	p.in(id, `git commit -q --allow-empty -m empty; echo task >>a.txt`)
 	p.refused("apply", p.do("apply", "--yes", id), "bare repository", "caisson branch")
 	p.untouched("apply")
+	if out := p.ok("show", "--json", id); !strings.Contains(out, `"bare": true`) && !strings.Contains(out, `"bare":true`) {
+		p.t.Errorf("show does not say that there is no checkout: %s", out)
+	}
 	p.ok("branch", id, "bare-result")
 	if out := p.sh(p.dir, "git diff --name-status HEAD bare-result; git log --format=%s -2 bare-result | tail -n 1; git branch -qD bare-result; rm -rf logs"); out != "M\ta.txt\nempty\n" {
 		p.t.Errorf("branch: %q", out)

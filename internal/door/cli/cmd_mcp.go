@@ -243,7 +243,7 @@ func (a *app) mcpEnded(id task.ID, rep *task.CloseReport) {
 		}
 	}
 	if rep.State == task.Kept {
-		a.ui.aside(fmt.Sprintf("task %s keeps its files: `caisson diff %s` shows its result, `caisson apply %s` or `caisson branch %s` brings it in", id, id, id, id))
+		a.ui.aside(fmt.Sprintf("task %s keeps its files: `caisson diff %s` shows its result, %s", id, id, takes(id, rep.Bare)))
 	} else {
 		a.ui.aside(fmt.Sprintf("task %s is %s", id, rep.State))
 	}

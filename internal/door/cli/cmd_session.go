@@ -256,7 +256,7 @@ func (a *app) noteKept(cmd *cobra.Command, e door.Engine, id task.ID) {
 	if hasKind(v.Results, "ignored") {
 		a.ui.note("task %s keeps ignored files until %s: `caisson show %s` says where, `caisson close --discard %s` removes them", id, until, id, id)
 	} else {
-		a.ui.note("task %s keeps its files until %s: `caisson diff %s` shows its result, `caisson apply %s` or `caisson branch %s` brings it in; `caisson resume %s` goes on, `caisson close %s` ends it", id, until, id, id, id, id, id)
+		a.ui.note("task %s keeps its files until %s: `caisson diff %s` shows its result, %s; `caisson resume %s` goes on, `caisson close %s` ends it", id, until, id, takes(id, v.Source.Bare), id, id)
 	}
 }
 

@@ -217,6 +217,14 @@ func (t *text) work(w *task.Work) {
 	}
 }
 
+// takes says how a result gets out; a bare repository has no checkout to apply it to.
+func takes(id task.ID, bare bool) string {
+	if bare {
+		return fmt.Sprintf("`caisson branch %s` or `caisson export %s` takes it out", id, id)
+	}
+	return fmt.Sprintf("`caisson apply %s` or `caisson branch %s` brings it in", id, id)
+}
+
 func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
 	t := &text{w: w, u: a.ui}
 	if a.quiet && !r.DryRun && len(r.Stuck) == 0 {
@@ -250,7 +258,7 @@ func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
 	case len(r.Rescued) > 0:
 		t.results("rescued", r.Rescued)
 		if hasKind(r.Rescued, "worktree") || hasKind(r.Rescued, "branch") {
-			t.printf("  `caisson diff %s` shows it; `caisson apply %s` or `caisson branch %s` brings it in\n", r.ID, r.ID, r.ID)
+			t.printf("  `caisson diff %s` shows it; %s\n", r.ID, takes(r.ID, r.Bare))
 		}
 	}
 	if b := bundleOf(r.Rescued); b != "" {
@@ -259,7 +267,11 @@ func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
 	if k := r.Retention; k != nil {
 		t.printf("  files stay until %s: %s\n", k.Until.Local().Format(time.DateTime), clean(k.Why))
 		if r.State == task.Kept && len(r.Rescued) == 0 {
-			t.printf("  `caisson diff %s` shows what it changed; `caisson apply %s` or `caisson export %s` takes it out\n", r.ID, r.ID, r.ID)
+			way := "apply"
+			if r.Bare {
+				way = "branch"
+			}
+			t.printf("  `caisson diff %s` shows what it changed; `caisson %s %s` or `caisson export %s` takes it out\n", r.ID, way, r.ID, r.ID)
 		}
 		if r.State == task.Kept && hasKind(r.Rescued, "ignored") {
 			t.printf("  take what you need; `caisson close --discard %s` removes them now, results in refs stay\n", r.ID)
