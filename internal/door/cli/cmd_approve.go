@@ -173,6 +173,9 @@ func (a *app) showQuestion(w io.Writer, q *task.Question) {
 // that says so is a yes.
 func (a *app) askAbout(ctx context.Context, e door.Engine, q *task.Question, in io.Reader, out io.Writer) error {
 	ctx = a.interruptible(ctx)
+	if f, ok := in.(*os.File); ok {
+		dropTyped(f) // it was typed before this question was there to be read
+	}
 	fmt.Fprintf(out, "caisson: allow it? yes, no, exact (also the same again), tool (all of %s) [y/N/e/t] ", clean(q.Tool))
 	line := make(chan string, 1)
 	go func() {
