@@ -29,6 +29,10 @@ const maxDepth = 24
 // maxValues bounds how many lines and items a file has.
 const maxValues = 50_000
 
+// maxItems bounds one list: every request is held against every ceiling and
+// denial.
+const maxItems = 1000
+
 // maxProblems is how many mistakes one error names.
 const maxProblems = 8
 
@@ -331,6 +335,10 @@ func (d *decoder) plain(n *yaml.Node, v reflect.Value, path string) {
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
 			wrong("a list")
+			return
+		}
+		if len(n.Content) > maxItems {
+			d.fail(n.Line, "%s holds more than %d items", nameOf(path), maxItems)
 			return
 		}
 		s := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))

@@ -358,7 +358,7 @@ func (p *RepoPattern) UnmarshalText(b []byte) error {
 	body := strings.TrimSuffix(strings.TrimSuffix(s, "/**"), "/*")
 	switch {
 	case strings.Contains(s, "://") || strings.Contains(s, "@"):
-		return fmt.Errorf("%q: write the host and the path, as %s", clip(s), clip(string(Origin(s))))
+		return fmt.Errorf("%q: write the host and the path, as %s", clip(s), clip(RepoName(s)))
 	case strings.ContainsAny(body, "*?\x00") || body == "" || path.Clean(body) != body || body == "." || strings.HasPrefix(body, ".."):
 		return fmt.Errorf("%q is no repository: write github.com/acme/shop, github.com/acme/* or an absolute path", clip(s))
 	}
@@ -391,10 +391,10 @@ func (p RepoPattern) Matches(names ...string) bool {
 	return false
 }
 
-// Origin is the name of a remote as a RepoPattern writes it: host in lower
+// RepoName is the name of a remote as a RepoPattern writes it: host in lower
 // case and path, without user, port, scheme and a last .git. It is empty for a
 // remote that is a path.
-func Origin(remote string) string {
+func RepoName(remote string) string {
 	s := strings.TrimSpace(remote)
 	if _, rest, ok := strings.Cut(s, "://"); ok {
 		if strings.HasPrefix(s, "file:") {
