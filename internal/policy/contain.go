@@ -171,6 +171,9 @@ func (it Item) String() string {
 	return "nothing"
 }
 
+// key is equal for equal items, and for no others.
+func (it Item) key() string { return it.Kind() + " " + it.String() }
+
 // Add puts an item into the Authority.
 func (a *Authority) Add(it Item) {
 	switch {

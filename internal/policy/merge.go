@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"sort"
@@ -14,13 +13,6 @@ import (
 )
 
 const unwatched = time.Hour
-
-// Registries are the hosts of the usual package registries.
-var Registries = []Host{
-	"registry.npmjs.org", "registry.yarnpkg.com", "pypi.org", "files.pythonhosted.org", "proxy.golang.org", "sum.golang.org",
-	"static.crates.io", "index.crates.io", "crates.io", "rubygems.org", "index.rubygems.org", "repo.maven.apache.org", "repo1.maven.org",
-	"plugins.gradle.org", "api.nuget.org", "repo.packagist.org", "hex.pm", "repo.hex.pm",
-}
 
 // metadata are the addresses at which clouds hand out credentials of a machine,
 // also behind a translation of addresses.
@@ -55,7 +47,10 @@ func Merge(docs []Sourced, c Context) (*Rules, error) {
 	m.docs = slices.Clone(docs)
 	sort.SliceStable(m.docs, func(i, j int) bool {
 		a, b := m.docs[i], m.docs[j]
-		return cmp.Or(cmp.Compare(slices.Index(trust, a.Source), slices.Index(trust, b.Source)), cmp.Compare(a.File, b.File), cmp.Compare(digest(a.Document), digest(b.Document))) < 0
+		if c := cmp.Or(cmp.Compare(slices.Index(trust, a.Source), slices.Index(trust, b.Source)), cmp.Compare(a.File, b.File)); c != 0 || a.Document == b.Document {
+			return c < 0
+		}
+		return digest(a.Document) < digest(b.Document)
 	})
 	for _, s := range m.docs {
 		m.r.Operator = m.r.Operator || s.Source == task.SourceOperator
@@ -150,6 +145,9 @@ func (m *merger) allowed(s Sourced) error {
 	if s.Document == nil || !slices.Contains(trust, s.Source) {
 		return task.Errorf(task.CodePolicy, "policy.merge", "a policy of the source %q counts for nothing", string(s.Source))
 	}
+	if s.Source == task.SourceOperator && s.Document.Request == nil || s.Source == task.SourceDefault {
+		return nil // which set everything else
+	}
 	for _, p := range setKeys(s.Document) {
 		k := keyAt(p)
 		if k == nil {
@@ -215,37 +213,6 @@ func remedy(key string) string {
 		return "write base"
 	}
 	return "have it put into " + OperatorDir + " or your own policy file"
-}
-
-// authority collects the ceilings, before anything is held against them.
-func (m *merger) authority() {
-	own := map[Delegatee]bool{} // who rules here said it
-	for _, s := range m.docs {
-		if s.Source == task.SourceDefault {
-			continue
-		}
-		for _, d := range Delegatees {
-			if c := s.Document.Delegate[d]; c != nil {
-				own[d] = own[d] || m.rules(s.Source)
-			}
-		}
-	}
-	for _, s := range m.docs {
-		for _, d := range Delegatees {
-			c := s.Document.Delegate[d]
-			if c == nil || s.Source == task.SourceDefault && own[d] {
-				continue
-			}
-			out := Ceiling{Mode: c.Mode}
-			for _, it := range c.Items() {
-				for _, e := range it.expand(m.c.Home, m.c.Remotes) {
-					out.Add(e)
-				}
-			}
-			f := CeilingFrom{For: d, Ceiling: out, From: s.origin("delegate." + string(d))}
-			addOnce(m, "ceilings", &m.r.Ceilings, f, []any{d, out})
-		}
-	}
 }
 
 // values joins what has one value.
@@ -351,137 +318,6 @@ func (m *merger) truth(into *Set[bool], v *bool, wins bool, path string) {
 	}
 }
 
-// lists joins what grows.
-func (m *merger) lists(d *Document) {
-	r := m.r
-	for _, a := range task.Axes {
-		if l, ok := d.Floors[a]; ok && m.rules(m.at.Source) {
-			m.level(&r.Floors, a, l, "floors."+string(a))
-		} else if ok {
-			m.level(&r.Raised, a, l, "floors."+string(a))
-		}
-		if l, ok := d.Raise[a]; ok {
-			m.level(&r.Raised, a, l, "raise."+string(a))
-		}
-	}
-	for path, it := range m.items("deny", d.Deny) {
-		addOnce(m, "denied", &r.Denied, Denied{it, m.from(path)}, it)
-	}
-	for _, c := range task.Characteristics {
-		for _, v := range d.Characteristics[c] {
-			f := task.Fact{What: c, Value: v, Source: m.at.Source, Evidence: m.from("characteristics." + string(c)).Where, Confidence: task.Certain}
-			addOnce(m, "facts", &r.Facts, f, []string{string(c), v, string(f.Source)})
-		}
-	}
-	for i, x := range d.TrustedChecks {
-		m.add(func(o Origin) { addSet(m, "trusted_checks", &r.TrustedChecks, x, o) }, "trusted_checks", i)
-	}
-	for i, x := range d.Suppress {
-		if x.Repo == "" || x.Repo.Matches(m.c.Repo...) {
-			m.add(func(o Origin) { addSet(m, "suppress", &r.Suppressed, x, o) }, "suppress", i)
-		}
-	}
-	for i, x := range d.Acceptances {
-		if m.here(x.Repo, x.Ref, x.Expires) {
-			m.add(func(o Origin) { addSet(m, "acceptances", &r.Accepted, x, o) }, "acceptances", i)
-		}
-	}
-	for i, x := range d.Lower {
-		if m.here(x.Repo, x.Ref, x.Expires) {
-			m.add(func(o Origin) { m.lower(x.Characteristic, x.Value, o) }, "lower", i)
-		}
-	}
-	if d.DecisionHook != nil {
-		addSet(m, "hooks", &r.Hooks, *d.DecisionHook, m.from("decision_hook"))
-	}
-	if t := d.Tools; t != nil {
-		for _, l := range []struct {
-			v     task.Verdict
-			rules []CallRule
-		}{{task.VerdictDeny, t.Deny}, {task.VerdictAsk, t.Ask}, {task.VerdictAllow, t.Allow}} {
-			for i, x := range l.rules {
-				x.Path = x.Path.expand(m.c.Home)
-				v := CallVerdict{l.v, x, m.from(fmt.Sprintf("tools.%s[%d]", l.v, i))}
-				addOnce(m, "tools", &r.ToolRules, v, []any{l.v, x})
-			}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(d.Services)) {
-		if s := d.Services[name]; s != nil && !slices.ContainsFunc(r.Services, func(x ServiceFrom) bool { return x.Name == name }) {
-			r.Services = append(r.Services, ServiceFrom{name, *s, m.from("services." + name)})
-		}
-	}
-	for i, x := range d.Checks {
-		if !slices.ContainsFunc(r.Checks, func(y Set[NamedCheck]) bool { return y.Value.Name == x.Name }) {
-			m.add(func(o Origin) { addSet(m, "checks", &r.Checks, x, o) }, "checks", i)
-		}
-	}
-	for i, x := range d.RiskyFiles {
-		m.add(func(o Origin) { addSet(m, "risky_files", &r.RiskyFiles, x, o) }, "risky_files", i)
-	}
-	for i, x := range d.Tests {
-		m.add(func(o Origin) { addSet(m, "tests", &r.Tests, x, o) }, "tests", i)
-	}
-}
-
-func (m *merger) add(put func(Origin), list string, i int) {
-	put(m.from(fmt.Sprintf("%s[%d]", list, i)))
-}
-
-func (m *merger) level(into *[]AxisLevel, a task.Axis, l int, path string) {
-	i := slices.IndexFunc(*into, func(x AxisLevel) bool { return x.Axis == a })
-	switch {
-	case i < 0:
-		*into = append(*into, AxisLevel{a, l, m.from(path)})
-		sort.SliceStable(*into, func(i, j int) bool {
-			return slices.Index(task.Axes, (*into)[i].Axis) < slices.Index(task.Axes, (*into)[j].Axis)
-		})
-	case l > (*into)[i].Level:
-		(*into)[i] = AxisLevel{a, l, m.from(path)}
-	}
-}
-
-// lower notes that less risk counts; of several the least does.
-func (m *merger) lower(c task.Characteristic, value string, o Origin) {
-	f := task.Fact{What: c, Value: value, Source: o.Source, Evidence: o.Where, Confidence: task.Certain}
-	addOnce(m, "lowered", &m.r.Lowered, f, []string{string(c), value})
-}
-
-func addSet[T any](m *merger, list string, into *[]Set[T], v T, o Origin) {
-	addOnce(m, list, into, Set[T]{v, o}, v)
-}
-
-// addOnce appends v unless the list has one with the same sense.
-func addOnce[T any](m *merger, list string, into *[]T, v T, sense any) {
-	if k := list + digest(sense); !m.seen[k] {
-		m.seen[k] = true
-		*into = append(*into, v)
-	}
-}
-
-// here says whether a scope holds for this repository now.
-func (m *merger) here(repo RepoPattern, ref string, expires Date) bool {
-	return repo.Matches(m.c.Repo...) && (ref == "" || ref == m.c.Ref) && !expires.IsZero() && m.c.Now <= expires.Unix()
-}
-
-// items yields the patterns of an Authority with their paths, ~ and @origin
-// replaced.
-func (m *merger) items(at string, a *Authority) func(func(string, Item) bool) {
-	return func(yield func(string, Item) bool) {
-		n := map[string]int{}
-		for _, it := range a.Items() {
-			k := it.Kind()
-			path := fmt.Sprintf("%s.%s[%d]", at, k, n[k])
-			n[k]++
-			for _, e := range it.expand(m.c.Home, m.c.Remotes) {
-				if !yield(path, e) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // defaults fills in what is shipped where nobody who rules said otherwise, and
 // what joins with everything.
 func (m *merger) defaults() {
@@ -533,115 +369,4 @@ func lowestUnset[T cmp.Ordered](m *merger, into *Set[T], v T, path string) {
 	if into.Value == zero {
 		lowest(m, into, v, path)
 	}
-}
-
-// trusted decides whether the repository's code is known.
-func (m *merger) trusted() {
-	r := m.r
-	for _, s := range m.docs {
-		for i, x := range s.Document.Trust {
-			if !m.here(x.Repo, x.Ref, x.Expires) || !m.rules(s.Source) && m.untrusting() {
-				continue
-			}
-			o := s.origin(fmt.Sprintf("trust[%d]", i))
-			m.lower(task.CodeTrust, "trusted", o)
-			if !r.Trusted.Value {
-				r.Trusted = Set[bool]{true, o}
-			}
-		}
-	}
-	if m.c.Trusted && !r.Trusted.Value && !m.untrusting() {
-		r.Trusted = Set[bool]{true, m.c.TrustedBy}
-		m.lower(task.CodeTrust, "trusted", m.c.TrustedBy)
-	}
-}
-
-// untrusting says that a person's word about a repository does not count.
-func (m *merger) untrusting() bool {
-	return m.r.AllowTrust.From != Origin{} && !m.r.AllowTrust.Value
-}
-
-// requests holds what is asked for against the ceilings.
-func (m *merger) requests() {
-	for _, s := range m.docs {
-		m.at = s
-		if m.rules(s.Source) {
-			for path, it := range m.items("base", s.Document.Base) {
-				m.grant(it, "base", m.from(path))
-			}
-		} else {
-			for path, it := range m.items("base", s.Document.Base) {
-				m.request(it, m.from(path))
-			}
-		}
-		for path, it := range m.items("request", s.Document.Request) {
-			m.request(it, m.from(path))
-		}
-	}
-	// What is granted anyway needs no question.
-	m.r.Asked = slices.DeleteFunc(m.r.Asked, func(a Asked) bool {
-		return slices.ContainsFunc(m.r.Granted, func(g Granted) bool { return a.Item.In(g.Item) })
-	})
-}
-
-func (m *merger) request(it Item, o Origin) {
-	d := delegateeOf(o.Source)
-	mode, why := m.ceiling(d, it)
-	switch {
-	case why != "":
-		addOnce(m, "refused", &m.r.Refused, Refused{it, why, o}, []any{it, o.Source})
-	case mode == ModeAuto, mode == ModeTrusted && m.r.Trusted.Value:
-		m.grant(it, "request", o)
-	case slices.ContainsFunc(m.c.Agreed, func(a Item) bool { return digest(a) == digest(it) }):
-		m.grant(it, "request, agreed to", o)
-	default:
-		addOnce(m, "asked", &m.r.Asked, Asked{it, o}, it)
-	}
-}
-
-// ceiling says how a request inside every ceiling is honoured, or why it is not.
-func (m *merger) ceiling(d Delegatee, it Item) (Mode, string) {
-	if d != "user" && m.r.Delegation.Value == DelegationNone {
-		return "", "nothing is delegated (" + m.r.Delegation.From.String() + ")"
-	}
-	mode, some := ModeAuto, false
-	for _, c := range m.r.Ceilings {
-		if c.For != d {
-			continue
-		}
-		some = true
-		if !slices.ContainsFunc(c.Items(), it.In) {
-			return "", fmt.Sprintf("it is not inside what a %s may ask for: delegate.%s (%s)", d, d, c.From)
-		}
-		own := c.Mode
-		if own == "" {
-			own = ModeAsk
-		}
-		if slices.Index(modes, own) > slices.Index(modes, mode) {
-			mode = own
-		}
-	}
-	if !some {
-		return "", fmt.Sprintf("nothing is delegated to a %s: there is no delegate.%s", d, d)
-	}
-	return mode, ""
-}
-
-// grant notes what may be reached; what is denied as a whole is told as refused.
-func (m *merger) grant(it Item, via string, o Origin) {
-	for _, d := range m.r.Denied {
-		if d.covers(it) {
-			addOnce(m, "refused", &m.r.Refused, Refused{it, "it is denied: " + d.Item.String() + " (" + d.From.String() + ")", o}, []any{it, o.Source})
-			return
-		}
-	}
-	addOnce(m, "granted", &m.r.Granted, Granted{it, via, o}, it)
-}
-
-// covers says whether nothing of an item is left where d is denied.
-func (d Denied) covers(it Item) bool {
-	if d.Mount != nil && it.Mount != nil {
-		return d.Mount.Touches(MountPoint{string(it.Mount.Path), it.Mount.Mode == AccessRW})
-	}
-	return it.In(d.Item)
 }

@@ -12,6 +12,9 @@ func from(s task.Source, file string, d Document) Sourced {
 	return Sourced{Document: &d, Source: s, File: file}
 }
 
+// registry is one that the shipped ceilings hold.
+var registry = string(Registries[0])
+
 func yes() *bool { v := true; return &v }
 func no() *bool  { v := false; return &v }
 
@@ -54,7 +57,7 @@ func TestMergeShipped(t *testing.T) {
 }
 
 func TestMergeRequests(t *testing.T) {
-	npm, evil := host("registry.npmjs.org", 443), host("evil.example", 443)
+	npm, evil := host(registry, 443), host("evil.example", 443)
 	ask := func(s task.Source) Sourced {
 		return from(s, "f", Document{Request: &Authority{Egress: []Egress{npm, evil, {Host: HostOrigin, Ports: []Port{{443, 443}}}}}})
 	}
@@ -76,7 +79,7 @@ func TestMergeRequests(t *testing.T) {
 		"a user narrows it":                    {known, []Sourced{Shipped(), ask(task.SourceProject), from(task.SourceOperator, "o", Document{}), from(task.SourceUser, "u", Document{Delegate: map[Delegatee]*Ceiling{"project": {ModeAsk, Authority{Egress: []Egress{npm}}}}})}, 0, 1, 2},
 		"denied":                               {known, []Sourced{Shipped(), ask(task.SourceProject), from(task.SourceTask, "t", Document{Deny: &Authority{Egress: []Egress{host("**.npmjs.org")}}})}, 1, 0, 2},
 		"no ceiling at all":                    {known, []Sourced{ask(task.SourceProject)}, 0, 0, 3},
-		"wider than the ceiling, never cut":    {known, []Sourced{Shipped(), from(task.SourceProject, "p", Document{Request: &Authority{Egress: []Egress{{Host: "registry.npmjs.org"}}}})}, 0, 0, 1},
+		"wider than the ceiling, never cut":    {known, []Sourced{Shipped(), from(task.SourceProject, "p", Document{Request: &Authority{Egress: []Egress{{Host: Registries[0]}}}})}, 0, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := mustMerge(t, c.c, c.docs...)
@@ -94,11 +97,11 @@ func TestMergeRequests(t *testing.T) {
 
 // A question that a person answered with yes is answered for this item only.
 func TestMergeAgreed(t *testing.T) {
-	npm, pypi := host("registry.npmjs.org", 443), host("pypi.org", 443)
+	npm, pypi := host(registry, 443), host(string(Registries[2]), 443)
 	c := here
 	c.Agreed = []Item{{Egress: &npm}}
 	r := mustMerge(t, c, Shipped(), from(task.SourceProject, "p", Document{Request: &Authority{Egress: []Egress{npm, pypi}}}))
-	if granted(r) != "registry.npmjs.org:443" || len(r.Asked) != 1 {
+	if granted(r) != registry+":443" || len(r.Asked) != 1 {
 		t.Errorf("granted %s, asked %v", granted(r), r.Asked)
 	}
 	// It never reaches beyond the ceiling.

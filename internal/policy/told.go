@@ -6,16 +6,23 @@ import (
 	"reflect"
 	"sort"
 	"strings"
+	"sync"
 )
+
+var keyIndex = sync.OnceValue(func() map[string]*Key {
+	m := map[string]*Key{}
+	for i := range Keys {
+		m[Keys[i].Path] = &Keys[i]
+	}
+	return m
+})
 
 // keyAt returns the key that rules the value at a path of a document: its own,
 // or that of what holds it.
 func keyAt(path string) *Key {
 	for p := general(path); p != ""; {
-		for i := range Keys {
-			if Keys[i].Path == p {
-				return &Keys[i]
-			}
+		if k := keyIndex()[p]; k != nil {
+			return k
 		}
 		i := strings.LastIndexAny(p, ".[")
 		if i < 0 {
@@ -51,10 +58,11 @@ func general(path string) string {
 func setKeys(d *Document) []string {
 	var out []string
 	walk(reflect.ValueOf(d).Elem(), "", func(path string, v reflect.Value) bool {
-		if k := keyAt(path); k != nil && k.Path == general(path) {
+		k := keyIndex()[general(path)]
+		if k != nil {
 			out = append(out, path)
 		}
-		return true
+		return k != nil // a key that has no entry lies below one that rules it
 	})
 	sort.Strings(out)
 	return out

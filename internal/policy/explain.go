@@ -1,0 +1,318 @@
+package policy
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Answer is what the rules say of one question, and by which of them.
+type Answer struct {
+	Verdict task.Verdict `json:"verdict"`
+	Rule    string       `json:"rule"` // in words
+	From    Origin       `json:"from"`
+	// Beside are further rules that match and did not decide.
+	Beside []Told `json:"beside,omitempty"`
+}
+
+// Point is what a question is about: one thing that may be reached, or a call.
+type Point struct {
+	Egress     *EgressPoint
+	Mount      *MountPoint
+	Env        string
+	Credential string
+	Grant      Ability
+	Command    *CommandPoint
+	Tool       *ToolPoint
+}
+
+// ToolPoint is one tool call.
+type ToolPoint struct {
+	Tool string
+	// Commands are all that it runs; Paths, absolute with links resolved, all that
+	// it names.
+	Commands   []CommandPoint
+	Paths      []string
+	Egress     *EgressPoint
+	Credential string
+	// Unsure says that it may reach something by another name than those: every
+	// path counts as named.
+	Unsure bool
+}
+
+// covers says whether all of p is in the item.
+func (it Item) covers(p Point) bool {
+	switch {
+	case it.Egress != nil:
+		return p.Egress != nil && it.Egress.Covers(*p.Egress)
+	case it.Mount != nil:
+		return p.Mount != nil && it.Mount.Covers(*p.Mount)
+	case it.Env != "":
+		return it.Env.Covers(p.Env)
+	case it.Credential != "":
+		return it.Credential.Covers(p.Credential)
+	case it.Grant != "":
+		return it.Grant == p.Grant
+	case it.Command != nil:
+		return p.Command != nil && it.Command.Covers(*p.Command)
+	}
+	return false
+}
+
+// touches says whether some of p may be in the item.
+func (it Item) touches(p Point) bool {
+	switch {
+	case it.Egress != nil:
+		return p.Egress != nil && it.Egress.Touches(*p.Egress)
+	case it.Mount != nil:
+		return p.Mount != nil && it.Mount.Touches(*p.Mount)
+	case it.Command != nil:
+		return p.Command != nil && it.Command.Touches(*p.Command)
+	}
+	return it.covers(p)
+}
+
+// Explain answers a question. What is denied counts first, then what is granted,
+// then what a person may agree to; what no rule names is denied. The zero Point
+// is denied.
+func (r *Rules) Explain(p Point) Answer {
+	if p.Tool != nil {
+		return r.call(*p.Tool)
+	}
+	if p.Command != nil {
+		return r.call(ToolPoint{Tool: "*", Commands: []CommandPoint{*p.Command}})
+	}
+	best := Answer{Verdict: task.VerdictDeny, Rule: "nothing grants it"}
+	decided := false
+	say := func(v task.Verdict, list, rule string, o Origin) {
+		if !decided {
+			best.Verdict, best.Rule, best.From, decided = v, rule, o, true
+			return
+		}
+		best.Beside = append(best.Beside, Told{list, rule, o})
+	}
+	for _, d := range r.Denied {
+		if d.touches(p) {
+			say(task.VerdictDeny, "denied", "denied: "+d.Kind()+" "+d.Item.String(), d.From)
+		}
+	}
+	if p.Egress != nil && r.Net.Value == NetNone {
+		say(task.VerdictDeny, "net", "net is none", r.Net.From)
+	}
+	for _, g := range r.Granted {
+		if g.covers(p) {
+			say(task.VerdictAllow, "granted", "granted by "+g.Via+": "+g.Kind()+" "+g.Item.String(), g.From)
+		}
+	}
+	for _, a := range r.Asked {
+		if a.covers(p) {
+			say(task.VerdictAsk, "asked", "asked for, and a person is to agree: "+a.Kind()+" "+a.Item.String(), a.From)
+		}
+	}
+	for _, x := range r.Refused {
+		if x.covers(p) {
+			say(task.VerdictDeny, "refused", "asked for and refused: "+x.Item.String()+": "+x.Why, x.From)
+		}
+	}
+	return best
+}
+
+// call judges a tool call. Of the rules that match, deny counts before ask and
+// ask before allow, in whatever order they stand. The default holds unless an
+// allow matches; a rule that asks never lifts it, for anybody may write one.
+func (r *Rules) call(c ToolPoint) Answer {
+	if c.Tool == "" {
+		return Answer{Verdict: task.VerdictDeny, Rule: "a call of no tool"}
+	}
+	best := Answer{Verdict: task.VerdictAllow, Rule: "default: no rule names it"}
+	if r.ToolDefault.Value != "" {
+		best = Answer{Verdict: r.ToolDefault.Value, Rule: "tools.default is " + string(r.ToolDefault.Value), From: r.ToolDefault.From}
+	}
+	var matched [3][]Told // by verdict
+	for _, d := range r.Denied {
+		if r.deniesCall(d, c) {
+			matched[2] = append(matched[2], Told{"denied", "denied: " + d.Kind() + " " + d.Item.String(), d.From})
+		}
+	}
+	for _, t := range r.ToolRules {
+		if v := t.sound(); t.CallRule.matches(c, v != task.VerdictAllow) {
+			i := slices.Index(verdicts, v)
+			matched[i] = append(matched[i], Told{"tools", string(t.Verdict) + " " + t.CallRule.String(), t.From})
+		}
+	}
+	if l := matched[0]; len(l) > 0 {
+		best, matched[0] = Answer{Verdict: task.VerdictAllow, Rule: l[0].Value, From: l[0].From}, l[1:]
+	}
+	for i := 1; i < len(matched); i++ {
+		if l := matched[i]; len(l) > 0 && i > slices.Index(verdicts, best.Verdict) {
+			if (best.From != Origin{}) {
+				best.Beside = append(best.Beside, Told{"tools", best.Rule, best.From})
+			}
+			best.Verdict, best.Rule, best.From, matched[i] = verdicts[i], l[0].Value, l[0].From, l[1:]
+		}
+	}
+	for i := len(matched) - 1; i >= 0; i-- {
+		best.Beside = append(best.Beside, matched[i]...)
+	}
+	return best
+}
+
+// sound is the rule's verdict; a word that is none denies.
+func (t CallVerdict) sound() task.Verdict {
+	if !isVerdict(t.Verdict) {
+		return task.VerdictDeny
+	}
+	return t.Verdict
+}
+
+func (r *Rules) deniesCall(d Denied, c ToolPoint) bool {
+	switch {
+	case d.Command != nil:
+		return slices.ContainsFunc(c.Commands, d.Command.Touches)
+	case d.Egress != nil:
+		return c.Egress != nil && d.Egress.Touches(*c.Egress)
+	case d.Credential != "":
+		return d.Credential.Covers(c.Credential)
+	}
+	return false
+}
+
+// matches says whether every part of the rule matches the call. A rule that
+// takes away (some) matches when something of the call may be meant, one that
+// gives only when all of it is.
+func (r CallRule) matches(c ToolPoint, some bool) bool {
+	if r.Tool != "" && c.Tool != "*" && !Match(r.Tool, c.Tool) {
+		return false
+	}
+	if r.Tool != "" && c.Tool == "*" && r.Tool != "*" && !some {
+		return false
+	}
+	switch cmd := (Command{r.Command}); {
+	case len(r.Command) == 0:
+	case some && !slices.ContainsFunc(c.Commands, cmd.Touches):
+		return false
+	case !some && (len(c.Commands) == 0 || slices.ContainsFunc(c.Commands, func(p CommandPoint) bool { return !cmd.Covers(p) })):
+		return false
+	}
+	switch {
+	case r.Path == "":
+	case some && !c.Unsure && !slices.ContainsFunc(c.Paths, func(p string) bool { return !plainPath(p) || r.Path.holds(Path(p)) || Path(p).holds(r.Path) }):
+		return false
+	case !some && (c.Unsure || len(c.Paths) == 0 || slices.ContainsFunc(c.Paths, func(p string) bool { return !plainPath(p) || !r.Path.holds(Path(p)) })):
+		return false
+	}
+	if r.Host != "" || len(r.Methods) > 0 {
+		e := Egress{Host: r.Host, Methods: r.Methods}
+		if e.Host == "" {
+			e.Host = HostAny
+			if c.Egress != nil && c.Egress.Host == "" {
+				e.Host, e.CIDR = "", anyAddress(c.Egress)
+			}
+		}
+		if c.Egress == nil || some && !e.Touches(*c.Egress) || !some && !e.Covers(*c.Egress) {
+			return false
+		}
+	}
+	return r.Credential == "" || r.Credential.Covers(c.Credential)
+}
+
+func anyAddress(p *EgressPoint) CIDR {
+	if p.Addr.Is4() {
+		return mustCIDR("0.0.0.0/0")
+	}
+	return mustCIDR("::/0")
+}
+
+// Point reads a question as it is written in a file or typed. find resolves the
+// name of a program to its path and says whether it is the person's own; nil
+// resolves nothing.
+func (q *Question) Point(home string, find func(string) (string, bool)) (Point, error) {
+	if err := q.Check(); err != nil {
+		return Point{}, err
+	}
+	var p Point
+	if q.Egress != "" {
+		e, err := ParseEgress(q.Egress)
+		if err != nil {
+			return Point{}, err
+		}
+		p.Egress = &e
+	}
+	if q.Mount != nil {
+		p.Mount = &MountPoint{string(q.Mount.Path.expand(home)), q.Mount.Mode == AccessRW}
+	}
+	if len(q.Command) > 0 {
+		c := CommandPoint{Argv: q.Command}
+		if name := q.Command[0]; path.IsAbs(name) {
+			c.Program = name
+		} else if find != nil {
+			c.Program, c.Own = find(name)
+		}
+		p.Command = &c
+	}
+	p.Env, p.Credential, p.Grant = q.Env, q.Credential, q.Grant
+	if q.Tool == "" {
+		return p, nil
+	}
+	t := ToolPoint{Tool: q.Tool, Egress: p.Egress, Credential: q.Credential}
+	if p.Command != nil {
+		t.Commands = []CommandPoint{*p.Command}
+	}
+	if q.Path != "" {
+		t.Paths = []string{string(q.Path.expand(home))}
+	}
+	return Point{Tool: &t}, nil
+}
+
+// String renders the question on one line.
+func (q *Question) String() string {
+	var parts []string
+	put := func(name, value string) {
+		if value != "" {
+			parts = append(parts, name+" "+value)
+		}
+	}
+	put("tool", q.Tool)
+	put("egress", q.Egress)
+	if q.Mount != nil {
+		put("mount", q.Mount.String())
+	}
+	put("env", q.Env)
+	put("credential", q.Credential)
+	put("grant", string(q.Grant))
+	put("command", strings.Join(q.Command, " "))
+	put("path", string(q.Path))
+	return strings.Join(parts, ", ")
+}
+
+// Tried is one line of the table of expected answers, and what came of it.
+type Tried struct {
+	Name   string       `json:"name"`
+	Expect task.Verdict `json:"expect"`
+	Answer
+	OK   bool   `json:"ok"`
+	Test Origin `json:"test"`
+}
+
+// Try answers every question of the rules' own table.
+func (r *Rules) Try(home string, find func(string) (string, bool)) []Tried {
+	out := []Tried{}
+	for _, t := range r.Tests {
+		x := Tried{Name: t.Value.Name, Expect: t.Value.Expect, Test: t.From}
+		if x.Name == "" {
+			x.Name = t.Value.Question.String()
+		}
+		p, err := t.Value.Question.Point(home, find)
+		if err != nil {
+			x.Answer = Answer{Rule: fmt.Sprintf("the question cannot be read: %v", err)}
+		} else {
+			x.Answer = r.Explain(p)
+			x.OK = x.Verdict == x.Expect
+		}
+		out = append(out, x)
+	}
+	return out
+}
