@@ -79,6 +79,8 @@ var detectorCases = []struct {
 	{"MIG-01", files{"app/migrations/0001_initial.py": ""}, "schema app/migrations/0001_initial.py"},
 	{"MIG-01", files{"alembic/versions/ab12_x.py": ""}, "schema alembic/versions/ab12_x.py"},
 	{"MIG-01", files{"sql/migration/V1__init.sql": "\nCREATE ROLE app;\n"}, "schema sql/migration/V1__init.sql; roles sql/migration/V1__init.sql:2"},
+	{"MIG-01", files{"prisma/migrations/20240101_init/migration.sql": "", "src/migrations/1690-Add.ts": ""}, "schema prisma/migrations/20240101_init/migration.sql; schema src/migrations/1690-Add.ts"},
+	{"MIG-01", files{"lib/migrations/Loader.js": "", "app/migrations/__init__.py": ""}, ""},
 	{"MIG-01", files{"internal/migrate/migrate.go": "", "migrations.md": ""}, ""},
 	{"MIG-02", files{"prisma/schema.prisma": ""}, "schema prisma/schema.prisma"},
 	{"MIG-02", files{"alembic.ini": ""}, "schema alembic.ini"},

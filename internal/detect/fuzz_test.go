@@ -1,6 +1,8 @@
 package detect
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,4 +32,39 @@ func FuzzScript(f *testing.F) {
 		}
 		Command(strings.Fields(text), nil)
 	})
+}
+
+// FuzzQuick: without a parser comes what comes with one.
+func FuzzQuick(f *testing.F) {
+	for _, c := range hostile {
+		f.Add(c.line)
+	}
+	for _, s := range quickLines {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var a, b analyser
+		if len(text) > 4<<10 || !a.quick(text) {
+			return
+		}
+		b.parse(text)
+		if len(b.simple) == 1 && b.simple[0].Why == "not a script that bash can parse" {
+			return // what bash refuses runs nothing
+		}
+		if !reflect.DeepEqual(a.simple, b.simple) || !slices.Equal(a.effects, b.effects) || !slices.Equal(a.at, b.at) {
+			t.Errorf("%q\nquick %+v %v %v\nparse %+v %v %v", text, a.simple, a.effects, a.at, b.simple, b.effects, b.at)
+		}
+	})
+}
+
+var quickLines = []string{
+	"cd x && npm ci && npm test 2>&1 | tail -20", "git add -A; git commit -m 'a b\nc' \"d\"e", "ls >out 2>/dev/null <in", "a|b||c&&d;e\nf", "a\n\n\nb;\n", "a |\n b", "a > b c", "a 2> b", "a2>b", "'if' x", "if x", "a 'b\nc'; d", "a >>x >&2",
+}
+
+func TestQuick(t *testing.T) {
+	for _, c := range quickLines[:3] {
+		if a := new(analyser); !a.quick(c) {
+			t.Errorf("%q needs a parser", c)
+		}
+	}
 }

@@ -32,7 +32,7 @@ func recipes(b []byte) []recipe {
 		l := ls[i]
 		if !strings.HasPrefix(l, "\t") {
 			if t := strings.TrimSpace(l); t != "" && t[0] != '#' {
-				if j := strings.IndexByte(l, ':'); j > 0 && !strings.HasPrefix(l[j:], ":=") && !strings.HasPrefix(l[j:], "::=") {
+				if j := strings.IndexByte(l, ':'); j > 0 && !strings.HasPrefix(l[j:], ":=") && !strings.HasPrefix(l[j:], "::=") && !strings.Contains(l[:j], "=") && t[0] != '$' {
 					target = strings.TrimSpace(l[:j])
 					needs, body, _ := strings.Cut(strings.TrimLeft(l[j:], ":"), ";")
 					out = append(out, recipe{target, needs, makeText(body), i + 1})
@@ -80,6 +80,7 @@ func makeText(s string) string {
 				}
 			}
 			name := strings.Trim(s[i+1:max(j-1, i+1)], " ")
+			word, _, _ := strings.Cut(name, " ")
 			// The usual names of programs keep what they stand for.
 			switch name {
 			case "MAKE":
@@ -87,7 +88,11 @@ func makeText(s string) string {
 			case "GO", "NPM", "YARN", "PYTHON", "DOCKER", "KUBECTL", "HELM", "TERRAFORM", "CARGO", "CC", "CXX", "PIP", "PNPM", "DOCKER_COMPOSE":
 				b.WriteString(strings.ToLower(strings.ReplaceAll(name, "_", "-")))
 			default:
-				b.WriteString("$MAKE_VARIABLE")
+				if word == "info" || word == "warning" || word == "error" {
+					b.WriteString(":") // make says it, and no shell
+				} else {
+					b.WriteString("$MAKE_VARIABLE")
+				}
 			}
 			i = j - 1
 		default:

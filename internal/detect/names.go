@@ -245,15 +245,19 @@ func (s *scan) kinds(p, low string, in *folder) {
 	if migrationFiles[low] && s.once("MIG-02", p) {
 		s.found("MIG-02", "schema", low, p, 0, task.Likely)
 	}
-	if d := in.migration; d != "" && codeExt[ext] {
-		// A folder of a program's own code can have the name by chance; a
-		// migration begins with a number, or stands in a folder of the plural.
-		if d == "migrations" || low[0] >= '0' && low[0] <= '9' || low[0] == 'v' && strings.Contains(low, "__") || hasFolder(p, "versions") {
-			if dir := folderOf(p, d); s.once("MIG-01", dir) {
-				s.found("MIG-01", "schema", dir, p, 0, task.Likely)
-			}
+	if d := in.migration; d != "" && codeExt[ext] && numbered(p, low, ext) {
+		if dir := folderOf(p, d); s.once("MIG-01", dir) {
+			s.found("MIG-01", "schema", dir, p, 0, task.Likely)
 		}
 	}
+}
+
+// numbered tells a migration from the code of a tool: its name, or its folder's,
+// begins with a number or a version, or it is SQL.
+func numbered(p, low, ext string) bool {
+	folder := path.Base(path.Dir(p))
+	digit := func(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
+	return ext == ".sql" || digit(low) || digit(folder) || folder == "versions" || low[0] == 'v' && strings.Contains(low, "__") || strings.HasPrefix(low, "version") && digit(low[len("version"):]) || strings.Contains(low, "changelog")
 }
 
 // codeExt are the languages that migrations are written in.

@@ -42,7 +42,9 @@ const (
 	maxPerRule = 12      // facts of one rule with the same value
 )
 
-// Scan looks at the files of a tree. Facts come in the order of their rules, and
+// Scan looks at the files of a tree and says what they would need if they were
+// used: a script that stands there may never run, and OfCommand tells such a
+// fact from one about the command that was given. Facts come in the order of their rules, and
 // for each in the order of the tree. A file that cannot be understood is a fact with the value unknown, or
 // a note; an error is one of the tree or of the context.
 func Scan(ctx context.Context, tree Tree) ([]task.Fact, []Note, error) {
@@ -117,6 +119,7 @@ type scan struct {
 	read    map[string]*file
 	libs    map[string][]int
 	last    folder
+	quiet   bool // the file's scripts run elsewhere: that they run code says nothing
 }
 
 // file is one file that was read.
@@ -144,7 +147,9 @@ func (s *scan) file(w want, f *file) {
 	case bytes.IndexByte(f.b, 0) >= 0 || !utf8.Valid(f.b):
 		s.note(w.path, "is no text in UTF-8")
 	default:
+		s.quiet = w.rule == "SVC-02"
 		w.look(s, f)
+		s.quiet = false
 		return
 	}
 	s.unknown(w.rule, w.path, 0)
@@ -208,7 +213,10 @@ func (s *scan) want(rank int, p, rule string, look func(*scan, *file)) {
 
 // effects turns what a script of a file does into facts.
 func (s *scan) effects(a *analyser, subject, p string, line int) {
-	var seen effect
+	seen := effUnknown // a repository is full of those
+	if s.quiet {
+		seen |= effRepo | effOpaque
+	}
 	for i, e := range a.effects {
 		at := line
 		if l := a.lines(i); l > 0 {

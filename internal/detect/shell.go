@@ -24,17 +24,14 @@ func (a *analyser) script(text string) {
 		a.opaque("scripts inside of scripts, too deep")
 		return
 	}
-	if plainText(text) {
-		var few [12]word
-		ws := few[:0]
-		for w := range strings.FieldsSeq(text) {
-			ws = append(ws, word{w, true})
-		}
-		if len(ws) == 0 || !keywords[ws[0].s] && strings.IndexByte(ws[0].s, '=') < 0 {
-			a.call(ws)
-			return
-		}
+	if a.quick(text) {
+		return
 	}
+	a.parse(text)
+}
+
+// parse is the way of a script that is more than words.
+func (a *analyser) parse(text string) {
 	if len(text) > 4<<10 && nesting(text) > maxOpen {
 		a.opaque("a script with too many commands inside of others")
 		return

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -40,6 +41,10 @@ var byID = sync.OnceValue(func() map[string]*Detector {
 	return m
 })
 
+// OfCommand reports whether the facts of a rule are about the command that was
+// given, and not about what the repository holds.
+func OfCommand(rule string) bool { return strings.HasPrefix(rule, "CMD-") }
+
 func detectorOf(id string) *Detector { return byID()[id] }
 
 var scanRules = []Detector{
@@ -61,7 +66,7 @@ var scanRules = []Detector{
 	{"SVC-06", task.MutableState, "emulator", "firebase.json, localstack, supabase/config.toml", "an emulator's settings"},
 	{"SVC-07", task.TaskRuntimeState, "yes", "Compose files", "a named volume keeps state between runs"},
 
-	{"MIG-01", task.Migrations, "data schema roles", "migrations/ db/migrate/ alembic/versions/ prisma/migrations/ and others, by their SQL", "migrations of a database"},
+	{"MIG-01", task.Migrations, "data schema roles", "numbered files in migrations/ db/migrate/ alembic/versions/ prisma/migrations/ and others, and their SQL", "migrations of a database"},
 	{"MIG-02", task.Migrations, "schema", "alembic.ini schema.prisma atlas.hcl flyway.conf liquibase.properties knexfile.* diesel.toml dbmate and others", "settings of a migration tool"},
 	{"MIG-03", task.Migrations, "data schema roles", "*.sql", "SQL that sets a database up"},
 
