@@ -11,9 +11,10 @@ import (
 	"testing"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/task"
 )
 
-func (l *lab) baseFiles() *BaseFiles {
+func (l *lab) baseFiles() *Files {
 	l.t.Helper()
 	r, err := Inspect(context.Background(), Options{Dir: l.repo, Env: l.env})
 	if err != nil {
@@ -22,9 +23,9 @@ func (l *lab) baseFiles() *BaseFiles {
 	return r.Files()
 }
 
-// TestBaseFiles reads what the base has, not what the checkout has, and runs
+// TestFilesAtBase reads what the base has, not what the checkout has, and runs
 // nothing of what the repository names.
-func TestBaseFiles(t *testing.T) {
+func TestFilesAtBase(t *testing.T) {
 	l := newLab(t)
 	l.git("init", "-q")
 	l.git("config", "filter.f.smudge", "touch "+l.top+"/ran; cat")
@@ -87,9 +88,57 @@ func TestBaseFiles(t *testing.T) {
 	}
 }
 
-// TestBaseFilesNone: a repository without a commit has no files, and a folder
+// TestFilesInFolder: a folder without git is looked at as it is, without
+// following a link.
+func TestFilesInFolder(t *testing.T) {
+	l := newLab(t)
+	l.write("a.txt", "one")
+	l.write("dir/b", strings.Repeat("x", 2000))
+	l.write("node_modules/x/package.json", "{}")
+	l.write("outside", "secret")
+	for _, to := range []string{"/etc/passwd", "a.txt"} {
+		if err := os.Symlink(to, l.repo+"/link"+strings.ReplaceAll(to, "/", "_")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("dir", l.repo+"/ld"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Inspect(context.Background(), Options{Dir: l.repo, Strategy: task.StrategyCopy, Env: l.env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := r.Files()
+	var got []string
+	if err := b.Each(context.Background(), func(p string, mode uint32) bool {
+		got = append(got, fmt.Sprintf("%s %o", p, mode))
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(got)
+	if want := "a.txt 100644|dir/b 100644|ld 120000|link_etc_passwd 120000|linka.txt 120000|outside 100644"; strings.Join(got, "|") != want {
+		t.Errorf("got %v", got)
+	}
+	got = nil
+	if err := b.Read(context.Background(), []string{"a.txt", "dir/b", "ld/b", "linka.txt", "../outside", "gone"}, 1000, func(p string, size int64, c []byte) {
+		got = append(got, fmt.Sprintf("%s %d %s", p, size, c))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "a.txt 3 one|dir/b 2000 "; strings.Join(got, "|") != want {
+		t.Errorf("got %v", got)
+	}
+	for name, want := range map[string]string{"a.txt": "one", "ld/b": "", "link_etc_passwd": "", "../repo/a.txt": "", "dir": ""} {
+		if c := b.File(context.Background(), name); string(c) != want {
+			t.Errorf("File(%q) = %q", name, c)
+		}
+	}
+}
+
+// TestFilesNone: a repository without a commit has no files, and a folder
 // without git no base.
-func TestBaseFilesNone(t *testing.T) {
+func TestFilesNone(t *testing.T) {
 	l := newLab(t)
 	l.git("init", "-q")
 	b := l.baseFiles()

@@ -14,13 +14,15 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-// BaseFiles is the files of a repository at the base commit, as they stand in
-// its objects: nothing is checked out, no filter runs, no link is followed. Safe
-// for use by several goroutines.
-type BaseFiles struct {
+// Files is what a task starts with, to be looked at before there is a task: of
+// a repository the files at the base commit, as they stand in its objects; of a
+// folder without git the files themselves. Nothing is checked out, no filter
+// runs, no link is followed. Safe for use by several goroutines.
+type Files struct {
 	git    *git.Git
 	gitDir string
 	base   string // empty: there is no commit, and no file
+	folder string // of the copy strategy, instead of a repository
 
 	mu    sync.Mutex
 	oids  map[string]string // by path, of what Each listed
@@ -28,19 +30,29 @@ type BaseFiles struct {
 	bytes int               // of kept
 }
 
-// maxRemembered bounds what a BaseFiles remembers of contents, in bytes.
+// maxOne is the largest file that File reads, in bytes.
+const maxOne = 512 << 10
+
+// maxRemembered bounds what Files remembers of contents, in bytes.
 const maxRemembered = 4 << 20
 
-// Files returns the files at the base; nil where the source is no repository.
-func (r *Repo) Files() *BaseFiles {
+// Files returns the files that a task of this source starts with, without what
+// --dirty adds; nil for an archive, which is not opened before it is unpacked.
+func (r *Repo) Files() *Files {
 	if r.git == nil {
-		return nil
+		if r.archive != "" {
+			return nil
+		}
+		return &Files{folder: r.Ref.Repo}
 	}
-	return &BaseFiles{git: r.git, gitDir: r.gitDir, base: r.Ref.Base}
+	return &Files{git: r.git, gitDir: r.gitDir, base: r.Ref.Base}
 }
 
 // Each calls f for every file with git's mode until f returns false.
-func (b *BaseFiles) Each(ctx context.Context, f func(path string, mode uint32) bool) error {
+func (b *Files) Each(ctx context.Context, f func(path string, mode uint32) bool) error {
+	if b.folder != "" {
+		return b.eachInFolder(ctx, f)
+	}
 	if b.base == "" {
 		return nil
 	}
@@ -93,7 +105,10 @@ func (b *BaseFiles) Each(ctx context.Context, f func(path string, mode uint32) b
 
 // Read calls f for those of the named files that exist, with their size and
 // their content, which is nil above limit. Paths count that Each listed.
-func (b *BaseFiles) Read(ctx context.Context, paths []string, limit int64, f func(path string, size int64, content []byte)) error {
+func (b *Files) Read(ctx context.Context, paths []string, limit int64, f func(path string, size int64, content []byte)) error {
+	if b.folder != "" {
+		return b.readInFolder(ctx, paths, limit, f)
+	}
 	b.mu.Lock()
 	oids := b.oids
 	b.mu.Unlock()
@@ -125,7 +140,7 @@ func (b *BaseFiles) Read(ctx context.Context, paths []string, limit int64, f fun
 }
 
 // sizes asks for the sizes of blobs; -1 is one that is missing or none.
-func (b *BaseFiles) sizes(ctx context.Context, ids []string) ([]int64, error) {
+func (b *Files) sizes(ctx context.Context, ids []string) ([]int64, error) {
 	out, err := b.git.Run(ctx, git.Cmd{GitDir: b.gitDir, Max: int64(len(ids))*200 + 1024, Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n"),
 		Args: []string{"cat-file", "--batch-check=%(objecttype) %(objectsize)"}})
 	if err != nil {
@@ -148,7 +163,7 @@ func (b *BaseFiles) sizes(ctx context.Context, ids []string) ([]int64, error) {
 }
 
 // contents reads the blobs of which want is the list.
-func (b *BaseFiles) contents(ctx context.Context, ids []string, sizes []int64, want []int, f func(i int, content []byte)) error {
+func (b *Files) contents(ctx context.Context, ids []string, sizes []int64, want []int, f func(i int, content []byte)) error {
 	if len(want) == 0 {
 		return nil
 	}
@@ -175,7 +190,7 @@ func (b *BaseFiles) contents(ctx context.Context, ids []string, sizes []int64, w
 	return nil
 }
 
-func (b *BaseFiles) failed(ctx context.Context, err error) error {
+func (b *Files) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return task.Errorf(task.CodeCanceled, "source.files", "the look at the base was cancelled: %w", context.Cause(ctx))
 	}
@@ -183,10 +198,10 @@ func (b *BaseFiles) failed(ctx context.Context, err error) error {
 }
 
 // File returns the content of one file at the base, or nil: it is not there, no
-// regular file, larger than 512 KiB, or cannot be read. What was read is
+// regular file, larger than 512 KiB, or it cannot be read. What was read is
 // remembered.
-func (b *BaseFiles) File(ctx context.Context, name string) []byte {
-	if b == nil || b.base == "" || strings.ContainsAny(name, "\n\x00") || name == "" {
+func (b *Files) File(ctx context.Context, name string) []byte {
+	if b == nil || b.base == "" && b.folder == "" || strings.ContainsAny(name, "\n\x00") || name == "" {
 		return nil
 	}
 	b.mu.Lock()
@@ -197,12 +212,17 @@ func (b *BaseFiles) File(ctx context.Context, name string) []byte {
 	if known || listed && id == "" {
 		return c
 	}
-	if id == "" {
-		id = b.base + ":" + name
-	}
-	sizes, err := b.sizes(ctx, []string{id})
-	if err == nil && sizes[0] >= 0 && sizes[0] <= 512<<10 {
-		_ = b.contents(ctx, []string{id}, sizes, []int{0}, func(_ int, content []byte) { c = content })
+	switch {
+	case b.folder != "":
+		_ = b.readInFolder(ctx, []string{name}, maxOne, func(_ string, _ int64, content []byte) { c = content })
+	default:
+		if id == "" {
+			id = b.base + ":" + name
+		}
+		sizes, err := b.sizes(ctx, []string{id})
+		if err == nil && sizes[0] >= 0 && sizes[0] <= maxOne {
+			_ = b.contents(ctx, []string{id}, sizes, []int{0}, func(_ int, content []byte) { c = content })
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
