@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -56,7 +57,7 @@ func TestHostileTree(t *testing.T) {
 		if f.Rule == "" || f.Evidence == "" || f.Source != task.SourceDetector || f.Confidence == "" {
 			t.Errorf("%+v", f)
 		}
-		if strings.ContainsAny(f.Evidence+f.Subject, "\n\x1b\u202e\xff") {
+		if strings.ContainsAny(f.Evidence+f.Subject, "\n\x1b\u202e") || !utf8.ValidString(f.Evidence+f.Subject) {
 			t.Errorf("a name is shown raw: %q %q", f.Evidence, f.Subject)
 		}
 		if len(f.Subject) > 1000 {
@@ -72,11 +73,8 @@ func TestHostileTree(t *testing.T) {
 	for _, want := range []string{
 		"SVC-01 unknown a/compose.yaml", "SVC-01 unknown b/compose.yaml", "SVC-01 unknown c/compose.yaml", "SVC-01 unknown d/compose.yaml", "SVC-01 unknown e/compose.yaml", "SVC-01 unknown g/compose.yaml", "SVC-01 unknown docker-compose.yml",
 		"INS-02 unknown a/package.json", "INS-02 unknown b/package.json", "INS-02 unknown c/package.json", "SCR-01 generated d/package.json:1 (a)", "SCR-01 generated e/package.json:1 (a)", "SCR-18 yes g/package.json:1 (test)",
-		`SVC-03 db "name\nwith\x1b[31mline/.env":1 ("DATABASE_URL at localhost")`, `SVC-03 cache "\xff\xfe/.env":1 (REDIS_URL at localhost)`, "HST-01 unknown .devcontainer/devcontainer.json",
+		`SVC-03 db "name\nwith\x1b[31mline/.env":1 (DATABASE_URL at localhost)`, `SVC-03 cache "\xff\xfe/.env":1 (REDIS_URL at localhost)`, "HST-01 unknown .devcontainer/devcontainer.json",
 	} {
-		if want == `SVC-03 db "name\nwith\x1b[31mline/.env":1 ("DATABASE_URL at localhost")` {
-			want = `SVC-03 db "name\nwith\x1b[31mline/.env":1 (DATABASE_URL at localhost)`
-		}
 		if !slices.Contains(got, want) {
 			t.Errorf("no %s", want)
 		}

@@ -282,9 +282,6 @@ func folderOf(p, name string) string {
 	return path.Dir(p)
 }
 
-// lineOf returns the line at a byte of a text.
-func lineOf(b []byte, at int) int { return 1 + bytes.Count(b[:min(at, len(b))], []byte("\n")) }
-
 // quote shows a path so that no name can act on a terminal or look like two.
 func quote(p string) string {
 	plain := utf8.ValidString(p) && !strings.ContainsFunc(p, func(r rune) bool { return r != ' ' && !unicode.IsPrint(r) })
