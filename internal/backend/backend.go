@@ -157,6 +157,24 @@ type PTYOpener interface {
 	OpenPTY(rows, cols uint16) (master, slave *os.File, err error)
 }
 
+// Movable is an Instance that stays whole when the process which made it becomes
+// another program.
+type Movable interface {
+	// Carry returns what Take needs there, and the descriptors that must be open.
+	// The stream to the worker, once dialed, is not among them.
+	Carry() (state []byte, fds []int, err error)
+	// Become makes this process the program at path, with fds open beside the
+	// standard ones. It returns only when it could not, with everything as before.
+	Become(path string, argv, env []string, fds []int) error
+}
+
+// Taker is a Driver whose instances are Movable.
+type Taker interface {
+	// Take takes an instance over in the program that the process became. Only
+	// descriptors may be taken twice.
+	Take(state []byte) (Instance, error)
+}
+
 // Qualified is an Instance that knows findings which only came up while it was
 // made. They lower the levels as those of Capabilities do.
 type Qualified interface {

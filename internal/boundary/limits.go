@@ -29,8 +29,11 @@ const (
 // the space of source and output store.
 func (m *Manager) limits(l *live) {
 	if d := l.spec.Limits.Timeout; d > 0 {
+		if l.until.IsZero() {
+			l.until = time.Now().Add(d)
+		}
 		l.watch.Go(func() {
-			t := time.NewTimer(d)
+			t := time.NewTimer(time.Until(l.until))
 			defer t.Stop()
 			select {
 			case <-l.ctx.Done():

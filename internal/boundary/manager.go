@@ -116,6 +116,8 @@ type live struct {
 	name  string // may be empty
 	token string
 	dir   string
+	// driver names the backend that made the boundary.
+	driver string
 	// checkout is the top of the user's checkout on the host.
 	checkout string
 	lock     *sys.FileLock
@@ -156,6 +158,7 @@ type live struct {
 	ready   bool      // it is ready on record
 	limit   string    // the last limit that was hit
 	limitAt time.Time // when
+	until   time.Time // the end of its time, when that is limited; set before it is watched
 	ooms    int64     // kills for want of memory that are accounted for
 
 	// results is held by one operation on the task's results at a time.

@@ -116,7 +116,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	}
 	l := &live{id: id, name: d.req.Name, token: task.NewToken(), dir: m.taskDir(id), keep: d.req.Keep}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	l.spec = d.spec
+	l.spec, l.driver = d.spec, d.driver.Name()
 	l.secrets = d.secrets
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, d.plan.Plan.Digest
 	l.checkout = d.repo.Ref.Repo

@@ -242,7 +242,7 @@ func (m *Manager) keptIn(tx *inventory.Tx, l *live, r *task.Retention) error {
 // remake records, makes and proves the boundary.
 func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *decided, progress func(string)) error {
 	plan := &d.plan.Plan
-	l.spec, l.secrets, l.checkout = d.spec, d.secrets, d.repo.Ref.Repo
+	l.spec, l.secrets, l.checkout, l.driver = d.spec, d.secrets, d.repo.Ref.Repo, d.driver.Name()
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, plan.Digest
 	l.spec.Token = task.NewToken() // of the boundary; the files keep theirs
 	l.notes = weaker(d)

@@ -57,7 +57,7 @@ func Open(dir string, id task.ID, r *Redactor) (_ *Log, err error) {
 	if err != nil {
 		return nil, fail(op, "cannot open the evidence of task %s: %w", id, err)
 	}
-	l := &Log{task: id, lock: lock, redact: r, now: time.Now, sync: sys.Datasync}
+	l := writer(id, lock, r)
 	defer func() {
 		if err != nil {
 			_ = lock.Unlock()
@@ -87,6 +87,10 @@ func Open(dir string, id task.ID, r *Redactor) (_ *Log, err error) {
 		}
 	}
 	return l, nil
+}
+
+func writer(id task.ID, lock *sys.FileLock, r *Redactor) *Log {
+	return &Log{task: id, lock: lock, redact: r, now: time.Now, sync: sys.Datasync}
 }
 
 // resume finds the last complete line and returns the bytes after it, which it

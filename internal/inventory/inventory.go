@@ -185,6 +185,12 @@ func (db *DB) Close() error {
 // closes it: see Cost above.
 func (db *DB) RestAfter(d time.Duration) { db.sql.SetConnMaxIdleTime(d) }
 
+// Rest lets go of the connection now, where nobody uses it.
+func (db *DB) Rest() {
+	db.sql.SetMaxIdleConns(0)
+	db.sql.SetMaxIdleConns(1)
+}
+
 // Instance returns the eight characters that name this installation in labels
 // and resource names; empty before the first use of what Later returned.
 func (db *DB) Instance() string {

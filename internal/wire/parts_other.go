@@ -4,6 +4,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"os"
 	"syscall"
 
@@ -34,3 +35,7 @@ func sealDescriptors() error { return nil }
 func dup(*os.File, int) {}
 
 func kernel() string { return "" }
+
+func nameless() (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func named(string) {}

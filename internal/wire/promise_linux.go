@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -75,6 +76,15 @@ func (r *remembered) Create(ctx context.Context, s backend.Spec) (backend.Instan
 		r.forget()
 	}
 	return in, err
+}
+
+// Take implements backend.Taker.
+func (r *remembered) Take(state []byte) (backend.Instance, error) {
+	t, ok := r.Driver.(backend.Taker)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return t.Take(state)
 }
 
 func (r *remembered) forget() { _ = os.Remove(r.path) }

@@ -79,9 +79,11 @@ func tellError(out *json.Encoder, err error) int {
 
 // openResident opens the house of a resident.
 func openResident(ctx context.Context) (*house, error) {
-	h, err := open(ctx, false, func(text string) { fmt.Fprintln(os.Stderr, "caisson: note: "+text) })
+	h, err := open(ctx, false, noteOnStderr)
 	if err == nil {
 		h.db.RestAfter(dbRestAfter)
 	}
 	return h, err
 }
+
+func noteOnStderr(text string) { fmt.Fprintln(os.Stderr, "caisson: note: "+text) }

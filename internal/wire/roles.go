@@ -17,6 +17,8 @@ func Role(args []string) (status int, is bool) {
 		return workerprog.Main(args), true
 	case len(args) == 2 && args[1] == SuperviseArg:
 		return Supervise(), true
+	case len(args) == 3 && args[1] == SuperviseArg:
+		return SuperviseOn(args[2]), true
 	case len(args) == 3 && args[1] == RemoveArg:
 		return Remove(args[2]), true
 	}

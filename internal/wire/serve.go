@@ -30,31 +30,63 @@ const maxSocketPath = 107
 // is no moment at which another user could connect.
 func (h *house) serve(id task.ID, name string) (func(), error) {
 	path := h.socket(id)
-	l, err := listen(path)
-	if err != nil {
-		return nil, task.Errorf(task.CodeStateStore, "wire.serve", "the control socket cannot be made: %w", err).
-			WithHint("CAISSON_RUNTIME_DIR names another folder")
+	l := h.front.l // of the program that this process was
+	if l == nil {
+		var err error
+		if l, err = listen(path); err != nil {
+			return nil, task.Errorf(task.CodeStateStore, "wire.serve", "the control socket cannot be made: %w", err).
+				WithHint("CAISSON_RUNTIME_DIR names another folder")
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			l.SetUnlinkOnClose(false)
+			_ = l.Close()
+			return nil, task.Errorf(task.CodeStateStore, "wire.serve", "the control socket cannot be closed to others: %w", err)
+		}
 	}
 	l.SetUnlinkOnClose(false) // the task's end removes it, on record
-	if err := os.Chmod(path, 0o600); err != nil {
-		_ = l.Close()
-		return nil, task.Errorf(task.CodeStateStore, "wire.serve", "the control socket cannot be closed to others: %w", err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &control.Server{Engine: h.manager, Task: id, Means: func(ref, state string) bool {
 		return state == h.dirs.State && h.manager.Answers(id, ref)
 	}}
 	h.name(id, name)
-	h.answer(ctx, s, l)
 	watching := make(chan struct{})
-	go func() {
-		defer close(watching)
-		h.stay(ctx, s, path, name)
-	}()
+	begin := func() {
+		h.answer(ctx, s, l)
+		go func() {
+			defer close(watching)
+			h.stay(ctx, s, path, name)
+		}()
+	}
+	if h.front.closed {
+		h.front.l, h.front.begin = l, begin
+	} else {
+		begin()
+	}
 	return func() {
 		cancel()
+		if h.front.begin != nil { // it never answered
+			_ = l.Close()
+			return
+		}
 		<-watching // else it could make the socket again after its removal
 	}, nil
+}
+
+// front is the control socket of a supervisor on its way to another program.
+// Until it has arrived nobody is answered: who connects waits.
+type front struct {
+	closed bool
+	l      *net.UnixListener
+	begin  func() // nil once it answers
+}
+
+// open begins to answer.
+func (f *front) open() {
+	begin := f.begin
+	*f = front{}
+	if begin != nil {
+		begin()
+	}
 }
 
 // answer serves one listener until ctx ends or the listener is closed.

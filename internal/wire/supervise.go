@@ -112,7 +112,7 @@ func (h *house) spawn(ctx context.Context, what boundary.Order, progress func(st
 // status.
 func Supervise() int {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE) // it outlives the terminal
-	debug.SetGCPercent(30)                         // and mostly sleeps: see rest
+	debug.SetGCPercent(gcPercent)                  // and mostly sleeps: see rest
 	out := json.NewEncoder(os.Stdout)
 	in := bufio.NewReader(os.Stdin)
 	var o order
@@ -142,6 +142,7 @@ func Supervise() int {
 			giveUp(task.Errorf(task.CodeCanceled, "supervise", "whoever opened the task went away"))
 		}
 	}()
+	h.front.closed = true
 	progress := func(text string) { _ = out.Encode(word{Progress: text}) }
 	id := o.Resume
 	if id != "" {
@@ -156,8 +157,21 @@ func Supervise() int {
 		}
 		return tellError(out, err)
 	}
-	ended := h.manager.Done(id)
 	_ = os.Chdir("/")
+	if err := h.afresh(id); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		noteOnStderr("the supervisor of task " + string(id) + " goes on as it is, which takes more memory: " + err.Error())
+	}
+	h.front.open()
+	return h.attend(ctx, id, out)
+}
+
+// gcPercent is how much a supervisor's heap may grow before it is collected.
+const gcPercent = 30
+
+// attend tells the opener that the task is ready, and stays until it has ended.
+// It returns the exit status.
+func (h *house) attend(ctx context.Context, id task.ID, out *json.Encoder) int {
+	ended := h.manager.Done(id)
 	if err := out.Encode(word{ID: id}); err != nil {
 		// Nobody heard: the task would be forgotten.
 		_, _ = h.manager.End(ctx, id, "whoever opened the task went away")
@@ -174,7 +188,7 @@ func Supervise() int {
 	case <-ctx.Done():
 		why = "its supervisor was asked to end"
 	}
-	_, err = h.manager.End(context.Background(), id, why)
+	_, err := h.manager.End(context.Background(), id, why)
 	h.drain(5 * time.Second)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "caisson: %s supervisor of task %s (%s): %v\n", time.Now().UTC().Format(time.RFC3339), id, why, err)

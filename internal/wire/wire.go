@@ -35,6 +35,7 @@ type house struct {
 	manager *boundary.Manager
 	worker  func() (string, error)
 	servers servers
+	front   front
 }
 
 // Engine opens the installation of the calling user and returns the engine that
@@ -56,9 +57,28 @@ func Engine(ctx context.Context, quick bool, note func(string)) (door.Engine, fu
 func (h *house) close() { _ = h.db.Close() }
 
 func open(ctx context.Context, quick bool, note func(string)) (*house, error) {
-	dirs, err := sys.FindDirs(os.Getenv)
+	dirs, err := findDirs()
 	if err != nil {
-		return nil, task.Errorf(task.CodeStateStore, "wire", "no place for state: %w", err).
+		return nil, err
+	}
+	if quick {
+		return newHouse(dirs, later(dirs), true, note), nil
+	}
+	db, err := inventory.Open(ctx, dbFile(dirs))
+	if err != nil {
+		return nil, err
+	}
+	return newHouse(dirs, db, false, note), nil
+}
+
+func dbFile(d sys.Dirs) string { return filepath.Join(d.State, "state.db") }
+
+func later(d sys.Dirs) *inventory.DB { return inventory.Later(dbFile(d)) }
+
+// findDirs finds the folders, makes them where they are not there and checks them.
+func findDirs() (dirs sys.Dirs, err error) {
+	if dirs, err = sys.FindDirs(os.Getenv); err != nil {
+		return dirs, task.Errorf(task.CodeStateStore, "wire", "no place for state: %w", err).
 			WithHint("set HOME, or CAISSON_STATE_DIR and CAISSON_RUNTIME_DIR to absolute folders")
 	}
 	if os.Getenv("CAISSON_RUNTIME_DIR") == "" && sys.PrivateDir(dirs.Runtime) != nil {
@@ -67,11 +87,11 @@ func open(ctx context.Context, quick bool, note func(string)) (*house, error) {
 		dirs.Runtime = filepath.Join(os.TempDir(), "caisson-"+strconv.Itoa(os.Getuid()))
 	}
 	if err := inventory.CheckDisk(dirs.State); err != nil {
-		return nil, err // before a folder is made there
+		return dirs, err // before a folder is made there
 	}
 	for _, d := range []string{dirs.State, dirs.Runtime} {
 		if err := sys.PrivateDir(d); err != nil {
-			return nil, task.Errorf(task.CodeStateStore, "wire", "the folder %s cannot be used: %w", d, err).
+			return dirs, task.Errorf(task.CodeStateStore, "wire", "the folder %s cannot be used: %w", d, err).
 				WithHint("it must be writable, belong to you and be closed to others (chmod 700); CAISSON_STATE_DIR and CAISSON_RUNTIME_DIR name others")
 		}
 	}
@@ -80,15 +100,15 @@ func open(ctx context.Context, quick bool, note func(string)) (*house, error) {
 		dirs.Runtime, err = filepath.EvalSymlinks(dirs.Runtime)
 	}
 	if err != nil {
-		return nil, task.Errorf(task.CodeStateStore, "wire", "the state folders cannot be resolved: %w", err)
+		return dirs, task.Errorf(task.CodeStateStore, "wire", "the state folders cannot be resolved: %w", err)
 	}
+	return dirs, nil
+}
+
+// newHouse joins the rooms. near: operations may follow hints that cost no inventory.
+func newHouse(dirs sys.Dirs, db *inventory.DB, near bool, note func(string)) *house {
 	source.RememberIn(dirs.State)
-	h := &house{dirs: dirs, who: identity(dirs)}
-	if file := filepath.Join(dirs.State, "state.db"); quick {
-		h.db = inventory.Later(file)
-	} else if h.db, err = inventory.Open(ctx, file); err != nil {
-		return nil, err
-	}
+	h := &house{dirs: dirs, who: identity(dirs), db: db}
 	h.worker = sync.OnceValues(func() (string, error) { return ensureWorker(filepath.Join(dirs.State, "bin")) })
 	cfg := boundary.Config{
 		StateDir: dirs.State, RuntimeDir: dirs.Runtime, DB: h.db, Identity: h.who,
@@ -98,13 +118,13 @@ func open(ctx context.Context, quick bool, note func(string)) (*house, error) {
 		Serve:  h.serve, Unname: h.unname, Spawn: h.spawn, Remove: h.remove, Checks: h.checks, Usage: usage, Hook: h.hook,
 		Log: note,
 	}
-	if quick {
+	if near {
 		cfg.Near = h.near
 	}
 	cfg.Drivers = remember(all.Drivers(all.Config{Worker: h.worker}), dirs.State, h.worker)
 	linuxParts(&cfg)
 	h.manager = boundary.New(cfg)
-	return h, nil
+	return h
 }
 
 // identity is the user who started the program. The login name is for people

@@ -21,10 +21,14 @@ const maxOutstanding = 1024
 
 // Client is the host's end of one boundary's channel. Safe for concurrent use.
 type Client struct {
-	conn *frame.Conn
-	o    Options
+	stream    net.Conn
+	transport frame.Transport // over stream
+	conn      *frame.Conn     // replaced while parked
+	o         Options
 
-	wmu sync.Mutex // held from taking an id to its frame being sent
+	wmu sync.Mutex // held from taking an id to its frame being sent, and while parked
+
+	idle chan struct{} // closed when the reader has stopped between two frames, of Park
 
 	mu     sync.Mutex
 	lastOp uint64
@@ -65,6 +69,12 @@ type answer struct {
 // Start takes over conn, says hello and checks the version. On error conn is
 // closed.
 func Start(ctx context.Context, conn net.Conn, o Options) (*Client, error) {
+	return start(ctx, conn, o, 1, frame.Dial)
+}
+
+// start begins on a stream with what dial makes of it. lastOp is the last
+// operation id that was used.
+func start(ctx context.Context, conn net.Conn, o Options, lastOp uint64, dial func(frame.Transport) (*frame.Conn, error)) (*Client, error) {
 	const op = "worker.start"
 	def := func(d *time.Duration, v time.Duration) {
 		if *d <= 0 {
@@ -84,14 +94,14 @@ func Start(ctx context.Context, conn net.Conn, o Options) (*Client, error) {
 	defer cancel()
 	// Only closing wakes a goroutine that waits for the other side.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	fc, err := frame.Dial(t)
+	fc, err := dial(t)
 	if err != nil {
 		stop()
 		_ = conn.Close()
 		return nil, task.Errorf(task.CodeChannel, op, "hello to the worker: %w", err)
 	}
-	c := &Client{conn: fc, o: o, lastOp: 1, ops: map[uint64]*pending{}, watchers: map[*Call]bool{}, done: make(chan struct{}), lastOK: time.Now()}
-	c.wg.Go(c.read)
+	c := &Client{stream: conn, transport: t, conn: fc, o: o, lastOp: lastOp, ops: map[uint64]*pending{}, watchers: map[*Call]bool{}, done: make(chan struct{}), lastOK: time.Now(), idle: make(chan struct{})}
+	c.wg.Go(func() { c.read(c.conn, c.idle) })
 	body, _, err := c.request(ctx, frame.RequestBody{Op: frame.OpPing}, nil)
 	if err == nil && body.Protocol != frame.Protocol {
 		err = task.Errorf(task.CodeChannel, op, "the worker speaks %.20q, not %q", body.Protocol, frame.Protocol).
@@ -170,8 +180,9 @@ func (c *Client) fail(err error) {
 	for k := range c.watchers {
 		k.watch.interrupt()
 	}
+	conn := c.conn
 	c.mu.Unlock()
-	_ = c.conn.Close()
+	_ = conn.Close()
 	if tell {
 		go c.o.OnPoison(err)
 	}

@@ -48,10 +48,15 @@ func (l *lateSet) take(op uint64, digest string) bool {
 	return true
 }
 
-// read is the only reader. It never waits for anything but the next frame.
-func (c *Client) read() {
+// read is the only reader. It never waits for anything but the next frame, and
+// closes idle when it stops without one.
+func (c *Client) read(conn *frame.Conn, idle chan<- struct{}) {
 	for {
-		f, err := c.conn.Read()
+		f, err := conn.Read()
+		if err == frame.ErrIdle {
+			close(idle)
+			return
+		}
 		if err == nil {
 			err = c.dispatch(&f)
 		}

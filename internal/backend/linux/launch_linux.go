@@ -58,6 +58,7 @@ type process struct {
 	born   map[*group]bool // the groups it has been in from the first
 	done   chan struct{}   // closed when W was reaped
 	state  *os.ProcessState
+	parent chan func() // runs on the thread whose end is W's; nil when that is the first one
 }
 
 // reexec is the launcher that execs the worker file by its descriptor: W's id
@@ -77,7 +78,7 @@ func (r reexec) launch(worker *os.File, m mapping, gs []*group) (*process, error
 	if err != nil {
 		return nil, err
 	}
-	p := &process{sock: pair[0], pidfd: -1, done: make(chan struct{}), stderr: &tail{}}
+	p := &process{sock: pair[0], pidfd: -1, done: make(chan struct{}), stderr: &tail{}, parent: make(chan func())}
 	far := pair[1]
 	fail := func(err error) (*process, error) {
 		unix.Close(pair[0])
@@ -147,8 +148,15 @@ func (r reexec) launch(worker *os.File, m mapping, gs []*group) (*process, error
 			}
 			return
 		}
-		p.state, _ = proc.Wait()
-		close(p.done)
+		go p.await(proc)
+		for {
+			select {
+			case f := <-p.parent:
+				f()
+			case <-p.done:
+				return
+			}
+		}
 	}()
 	err = <-started
 	farFile.Close()
@@ -169,6 +177,12 @@ func (r reexec) launch(worker *os.File, m mapping, gs []*group) (*process, error
 		return nil, fmt.Errorf("identify the worker: %w", err)
 	}
 	return p, nil
+}
+
+// await reaps W.
+func (p *process) await(proc *os.Process) {
+	p.state, _ = proc.Wait()
+	close(p.done)
 }
 
 // sealDescriptors marks every descriptor of this process above stderr as
@@ -222,16 +236,22 @@ func (p *process) setDeadline(d time.Duration) error {
 type tail struct {
 	mu   sync.Mutex
 	buf  []byte
+	r    *os.File // nil once W has no such end any more
 	done chan struct{}
 }
 
 const tailSize = 4 << 10
 
 func (t *tail) follow(r *os.File) {
-	t.done = make(chan struct{})
+	t.done, t.r = make(chan struct{}), r
 	go func() {
 		defer close(t.done)
-		defer r.Close()
+		defer func() {
+			t.mu.Lock()
+			t.r = nil
+			t.mu.Unlock()
+			_ = r.Close()
+		}()
 		b := make([]byte, 1024)
 		var line []byte
 		for {

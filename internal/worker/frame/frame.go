@@ -16,6 +16,7 @@ import (
 	"hash"
 	"io"
 	"math"
+	"os"
 	"sync"
 
 	"github.com/caisson-dev/caisson/internal/sys"
@@ -67,6 +68,9 @@ var (
 	// ErrTooBig is returned by Write for a body that no reader would accept.
 	// Nothing was sent and the stream stays usable.
 	ErrTooBig = errors.New("frame: body is larger than a frame may be")
+	// ErrIdle is returned by Read when the deadline of the transport passed
+	// between two frames. Nothing was read and the stream stays usable.
+	ErrIdle = errors.New("frame: no frame has begun")
 )
 
 // Transport carries bytes and, where it can, descriptors.
@@ -113,6 +117,7 @@ type Conn struct {
 	sendSeq uint64
 	sendMAC hash.Hash
 	buf     []byte
+	secret  []byte // of a dialed end, for State
 
 	deadMu sync.Mutex
 	dead   error
@@ -122,11 +127,43 @@ type Conn struct {
 func Dial(t Transport) (*Conn, error) {
 	secret := make([]byte, SecretSize)
 	_, _ = rand.Read(secret) // never fails since Go 1.24: the program is ended instead
-	c := &Conn{t: t, end: "dialed", sendMAC: zeroMAC()}
+	c := &Conn{t: t, end: "dialed", sendMAC: zeroMAC(), secret: secret}
 	if err := c.Write(Frame{Kind: Request, Body: secret}); err != nil {
 		return nil, err
 	}
 	return c, c.setKeys(secret, "caisson/1 host", "caisson/1 worker")
+}
+
+// State is what a dialed end is between two frames. It holds the secret.
+type State struct {
+	Secret         []byte
+	Sent, Received uint64 // the last number of each direction
+}
+
+// Leave ends this end's use of the transport, which stays open, and returns what
+// Continue goes on from. The last Read must have returned ErrIdle, and none may
+// be running. No number is used twice: nothing can be read or written by this
+// Conn any more.
+func (c *Conn) Leave() (State, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadMu.Lock()
+	defer c.deadMu.Unlock()
+	if c.dead != nil || len(c.secret) != SecretSize {
+		return State{}, ErrDead
+	}
+	c.dead = ErrDead
+	return State{Secret: c.secret, Sent: c.sendSeq, Received: c.recvSeq}, nil
+}
+
+// Continue makes a dialed end that goes on where another stopped, over the same
+// stream. Whoever calls it twice with one state breaks the channel.
+func Continue(t Transport, s State) (*Conn, error) {
+	if len(s.Secret) != SecretSize || s.Sent == 0 {
+		return nil, ErrHello
+	}
+	c := &Conn{t: t, end: "dialed", secret: s.Secret, sendSeq: s.Sent, recvSeq: s.Received}
+	return c, c.setKeys(s.Secret, "caisson/1 host", "caisson/1 worker")
 }
 
 // Accept makes the worker's end: it reads the hello. Nothing else is believed
@@ -241,6 +278,9 @@ func (c *Conn) Read() (Frame, error) {
 		return Frame{}, err
 	}
 	f, err := c.read()
+	if err == ErrIdle {
+		return Frame{}, err
+	}
 	if err != nil {
 		f.CloseFDs()
 		return Frame{}, c.fail(err)
@@ -304,6 +344,8 @@ func (c *Conn) fill(p []byte, header bool) (fds []int, err error) {
 		switch {
 		case err == io.EOF && header && off == 0 && n == 0:
 			return fds, io.EOF
+		case header && off == 0 && n == 0 && len(fds) == 0 && errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, ErrIdle
 		case err == io.EOF:
 			return fds, ErrTruncated
 		case err != nil:
