@@ -48,6 +48,7 @@ type Hand struct {
 	State []byte
 
 	inst   backend.Movable
+	log    *evidence.Log
 	wk     *worker.Client
 	parked worker.State
 	fds    []int
@@ -78,15 +79,15 @@ func (m *Manager) Hand(id task.ID) (*Hand, error) {
 	if c.Lock, err = sys.FD(l.lock.File()); err != nil {
 		return nil, err
 	}
-	if c.Log, err = l.log.Carry(); err != nil {
-		return nil, err
-	}
-	h := &Hand{inst: move, wk: wk}
+	h := &Hand{inst: move, wk: wk, log: l.log}
 	if c.Boundary, h.fds, err = move.Carry(); err != nil {
 		return nil, err
 	}
 	if h.parked, err = park(wk); err != nil {
 		return nil, err
+	}
+	if c.Log, err = l.log.Carry(); err != nil {
+		return nil, errors.Join(err, wk.Unpark(h.parked))
 	}
 	c.Channel = h.parked
 	h.fds = append(h.fds, c.Lock, c.Log.File, c.Log.Lock, c.Channel.Stream)
@@ -94,7 +95,7 @@ func (m *Manager) Hand(id task.ID) (*Hand, error) {
 		err = sys.Fault("carry.parked")
 	}
 	if err != nil {
-		return nil, errors.Join(err, wk.Unpark(h.parked))
+		return nil, errors.Join(err, h.Stay())
 	}
 	return h, nil
 }
@@ -120,7 +121,10 @@ func (h *Hand) Become(path string, argv, env []string, fds []int) error {
 }
 
 // Stay takes the task up again in this program.
-func (h *Hand) Stay() error { return h.wk.Unpark(h.parked) }
+func (h *Hand) Stay() error {
+	h.log.Stay()
+	return h.wk.Unpark(h.parked)
+}
 
 // Take goes on with a task that Hand put aside, in the program that its process
 // became, and returns its id once the worker has answered. On an error the

@@ -20,26 +20,39 @@ type Carried struct {
 	File, Lock int
 }
 
-// Carry makes all that was recorded durable and returns what Take needs. The log
-// stays usable; what is recorded after this makes Take refuse.
-func (l *Log) Carry() (Carried, error) {
-	if err := l.Flush(); err != nil {
-		return Carried{}, err
-	}
+// Carry makes all that was recorded durable and returns what Take needs. Whoever
+// wants to record more waits until Stay, unless Carry fails.
+func (l *Log) Carry() (c Carried, err error) {
+	l.syncMu.Lock()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failed != nil || l.durable != l.written {
-		return Carried{}, errors.Join(l.failed, errors.New("evidence: something is being recorded"))
+	defer func() {
+		if err != nil {
+			l.Stay()
+		}
+	}()
+	if l.failed != nil {
+		return Carried{}, l.failed
 	}
-	c := Carried{Head: l.durable, Size: l.size}
+	if l.durable != l.written {
+		if err := l.sync(l.f); err != nil {
+			return Carried{}, l.latchLocked(err)
+		}
+		l.durable = l.written
+	}
+	c = Carried{Head: l.durable, Size: l.size}
 	l.redact.mu.RLock()
 	c.Known = slices.Clone(l.redact.known)
 	l.redact.mu.RUnlock()
-	var err error
 	if c.File, err = sys.FD(l.f); err == nil {
 		c.Lock, err = sys.FD(l.lock.File())
 	}
 	return c, err
+}
+
+// Stay goes on in this program after Carry.
+func (l *Log) Stay() {
+	l.mu.Unlock()
+	l.syncMu.Unlock()
 }
 
 // Take is Open for a log that this process held as another program.

@@ -3,10 +3,13 @@
 package evidence
 
 import (
+	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // heir is what a log is in the program that this process would become: the
@@ -39,7 +42,20 @@ func TestCarry(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := old.Carry()
-	if err != nil || c.Head.Seq != 4 || old.Head() != c.Head {
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := make(chan error, 1)
+	go func() {
+		_, err := old.Append(context.Background(), CallIntent, host, map[string]any{"n": "late"})
+		late <- err
+	}()
+	select {
+	case err := <-late:
+		t.Errorf("recorded by the old one meanwhile: %v", err)
+	case <-time.After(20 * time.Millisecond): // too short a wait can only hide the fault
+	}
+	if fi, err := os.Stat(filepath.Join(dir, FileName)); err != nil || c.Head.Seq != 4 || fi.Size() != c.Size {
 		t.Fatalf("%+v, %v: not all is durable", c, err)
 	}
 	l, err := Take(dir, testTask, heir(t, c))
@@ -59,6 +75,10 @@ func TestCarry(t *testing.T) {
 	}
 	if _, err := Open(dir, testTask, nil); err == nil {
 		t.Error("another writer was let in")
+	}
+	old.Stay()
+	if err := <-late; err != nil {
+		t.Error(err)
 	}
 	// What was recorded since by somebody else is not continued.
 	if l, err := Take(dir, testTask, heir(t, c)); err == nil {
