@@ -127,7 +127,7 @@ func dsn(path string) string {
 	if u.Path != "" && u.Path[0] != '/' {
 		u.Path = "/" + u.Path // a drive letter
 	}
-	u.RawQuery = fmt.Sprintf("_txlock=immediate&_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)", busySeconds*1000)
+	u.RawQuery = fmt.Sprintf("_txlock=immediate&_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&_pragma=journal_size_limit(0)", busySeconds*1000)
 	return u.String()
 }
 

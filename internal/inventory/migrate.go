@@ -35,7 +35,20 @@ var _ = sys.RegisterFaults("inventory.migrate.before", "inventory.migrate.after"
 type lazyConnector struct{ dsn string }
 
 func (c lazyConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	return c.Driver().Open(c.dsn)
+	conn, err := c.Driver().Open(c.dsn)
+	if err != nil {
+		return nil, err
+	}
+	// The last one that closes leaves the two files beside the database, emptied:
+	// on a disk that fails later nobody could make them, and so nobody read it.
+	if f, ok := conn.(sqlite.FileControl); ok {
+		_, err = f.FileControlPersistWAL("main", 1)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 func (c lazyConnector) Driver() driver.Driver { return theDriver }
