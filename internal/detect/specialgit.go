@@ -71,6 +71,9 @@ func (a *analyser) git(ws []word, name string, extra effect) {
 		case "-C":
 			i++
 		case "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--attr-source":
+			if key == "--git-dir" {
+				a.opaque("a git directory of its own has settings of its own")
+			}
 			if !has {
 				i++
 			}
@@ -123,7 +126,7 @@ func (a *analyser) gitArgs(verb string, args []word) (e effect) {
 			continue
 		}
 		switch {
-		case strings.HasPrefix(w.s, "ext::"), strings.HasPrefix(w.s, "fd::"):
+		case strings.Contains(w.s, "ext::"), strings.Contains(w.s, "fd::"):
 			e |= effOpaque
 		case strings.HasPrefix(w.s, "-oProxyCommand"):
 			e |= effOpaque
@@ -140,6 +143,10 @@ func (a *analyser) gitArgs(verb string, args []word) (e effect) {
 	return e
 }
 
+// shortens reports whether an option is a long one, or as much of it as tells it
+// from others.
+func shortens(key, option string) bool { return len(key) > 4 && strings.HasPrefix(option, key) }
+
 // gitStarts analyses what the options of a verb start.
 func (a *analyser) gitStarts(verb string, args []word) {
 	for i, w := range args {
@@ -150,7 +157,7 @@ func (a *analyser) gitStarts(verb string, args []word) {
 		starts := false
 		switch verb {
 		case "fetch", "pull", "clone", "ls-remote", "push", "archive", "fetch-pack", "send-pack":
-			starts = key == "--upload-pack" || key == "--receive-pack" || key == "--exec" || verb == "clone" && (key == "-u" || key == "-c" || key == "--config")
+			starts = shortens(key, "--upload-pack") || shortens(key, "--receive-pack") || shortens(key, "--exec") || verb == "clone" && (key == "-u" || key == "-c" || key == "--config")
 			if verb == "clone" && (key == "-c" || key == "--config") {
 				set := val
 				if !has && i+1 < len(args) {
@@ -163,14 +170,14 @@ func (a *analyser) gitStarts(verb string, args []word) {
 				}
 			}
 		case "rebase":
-			starts = key == "--exec" || key == "-x"
+			starts = shortens(key, "--exec") || key == "-x"
 		case "difftool":
-			starts = key == "--extcmd" || key == "-x"
+			starts = shortens(key, "--extcmd") || key == "-x"
 		case "grep":
 			if o, ok := strings.CutPrefix(w.s, "-O"); ok && o != "" {
 				val, has = o, true
 			}
-			starts = key == "--open-files-in-pager" || strings.HasPrefix(key, "-O")
+			starts = shortens(key, "--open-files-in-pager") || strings.HasPrefix(key, "-O")
 		case "send-email":
 			starts = key == "--smtp-server" || key == "--to-cmd" || key == "--cc-cmd" || key == "--sendmail-cmd"
 		case "submodule", "bisect":

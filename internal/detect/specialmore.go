@@ -52,8 +52,7 @@ func (a *analyser) tar(ws []word, name string, extra effect) {
 		}
 		key, val, has := strings.Cut(w.s, "=")
 		for _, o := range tarOptions {
-			// Options can be shortened.
-			if len(key) < 5 || !strings.HasPrefix(o, key) {
+			if !shortens(key, o) {
 				continue
 			}
 			a.opaque("tar " + o + " names a command")

@@ -13,6 +13,7 @@ type wrapper struct {
 	long   map[string]bool
 	skip   int    // words before the command
 	shell  string // options of one letter after which a shell runs, or a script does
+	attach string // options of one letter whose value, if any, is in the same word
 	assign bool   // NAME=VALUE words may come before the command
 	text   bool   // the words are joined and given to a shell
 	more   bool   // the command gets arguments that are not among the words
@@ -22,7 +23,8 @@ type wrapper struct {
 
 // wrapperTable: names | options without value | options with value | long
 // options, those with a value end in "=" | properties. A property is skipN,
-// assign, text, more, shell:LETTERS, query:LETTERS, lone, or an effect.
+// assign, text, more, shell:LETTERS, query:LETTERS, optional:LETTERS, lone, or
+// an effect.
 const wrapperTable = `
 sudo|AbEeHKklnPSvVBN|ughpCrtTUDR|askpass bell background preserve-env edit set-home remove-timestamp list non-interactive stdin validate version user= group= host= prompt= close-from= role= type= command-timeout= other-user= chdir= chroot= login shell|assign shell:si query:lvkKVe dev
 doas|Ln|uC||assign shell:s dev
@@ -30,7 +32,7 @@ pkexec||u|user= disable-internal-agent keep-cwd|dev
 nice||n|adjustment= |
 ionice|t|cnpPu|class= classdata= pid= ignore|query:p
 chrt|abdfimorRv|pTPD|all-tasks batch deadline fifo idle other rr reset-on-fork sched-runtime= sched-period= sched-deadline= |skip1 query:mp
-taskset|a|c||skip1 query:p
+taskset|ac||all-tasks cpu-list|skip1 query:p
 nohup||||process
 setsid|cfw||ctty fork wait|process
 time|plvaVq|fo|portability verbose append format= output= quiet|
@@ -42,19 +44,19 @@ builtin||||
 exec|cl|a||
 busybox|||list install help list-full|lone:unknown
 toybox|||long help version|lone:unknown
-xargs|0rtxpo|IinPLldEsSaJR|null no-run-if-empty verbose exit interactive open-tty show-limits replace= max-args= max-procs= max-lines= delimiter= eof= max-chars= arg-file= process-slot-var= replace max-lines eof|more
+xargs|0rtxpo|InPLdEsSaJR|null no-run-if-empty verbose exit interactive open-tty show-limits replace= max-args= max-procs= max-lines= delimiter= eof= max-chars= arg-file= process-slot-var= replace max-lines eof|more optional:ile
 parallel|0XmkuvqrtA|jIaSNnLdC|keep-order dry-run will-cite bar eta line-buffer linebuffer ungroup tag no-notice halt= jobs= arg-file= colsep= joblog= results= tmpdir= delay= retries= timeout= memfree= sshlogin= delimiter= max-args= |more text
 flock|senxouFv|EwcW|shared exclusive nonblock close unlock verbose no-fork timeout= wait= conflict-exit-code= command= |skip1 shell:c
 watch|bcdegtxpCwr|nqs|beep color differences errexit chgexit no-title exec precise interval= no-wrap no-rerun equexit= |text
 script|aefqr|cIBOTmoE|append quiet return flush command= log-in= log-out= log-io= log-timing= timing= echo= output-limit= |shell:c lone:opaque skip1
 su|lmpPfTV|wgGsc|login preserve-environment pty fast command= shell= group= supp-group= session-command= whitelist-environment= |shell:c skip1 lone:opaque kernel
 runuser|lmpPf|wgGscu|login preserve-environment pty fast command= user= group= |shell:c kernel
-chroot|||userspec= groups= skip-chdir|skip1 kernel
+chroot|||userspec= groups= skip-chdir|skip1 kernel lone:opaque
 unshare|muinpUCTrcf|RwSGl|mount uts ipc net pid user cgroup time map-root-user map-current-user fork mount-proc kill-child keep-caps root= wd= setuid= setgid= propagation= map-user= map-group= map-auto setgroups= mount-proc= |kernel lone:opaque
-nsenter|aFZe|tmuinpUCTSGrw|all target= mount= uts= ipc= net= pid= user= cgroup= time= mount uts ipc net pid user cgroup setuid= setgid= root= wd= no-fork preserve-credentials|kernel lone:opaque
+nsenter|aFZe|tSGW|all target= mount= uts= ipc= net= pid= user= cgroup= time= mount uts ipc net pid user cgroup setuid= setgid= root= wd= no-fork preserve-credentials|kernel lone:opaque optional:muinpUCTrw
 setpriv|dh||no-new-privs dump reuid= regid= clear-groups keep-groups init-groups groups= inh-caps= ambient-caps= bounding-set= securebits= pdeathsig= selinux-label= apparmor-profile= reset-env|
 capsh||||opaque
-prlimit|||core= nofile= nproc= as= cpu= data= fsize= memlock= rss= stack= noheadings raw verbose|query:p
+prlimit|||core nofile nproc as cpu data fsize memlock rss stack noheadings raw verbose|query:p
 numactl|as|iNCpmlH|all interleave= cpunodebind= physcpubind= localalloc preferred= membind= hardware show|
 strace|fFqcCdirttTvwxyYzZk|aeEIoOpPsSuUbX|follow-forks summary output= trace= attach= expr= string-limit= seccomp-bpf|kernel
 ltrace|fcCiSrtTL|aeloAnpsuFxw|output= |kernel
@@ -130,6 +132,8 @@ var wrappers = sync.OnceValue(func() map[string]*wrapper {
 				w.shell = val
 			case "query":
 				w.query = val
+			case "optional":
+				w.attach = val
 			case "lone":
 				w.lone = bits[val]
 			default:
@@ -144,7 +148,12 @@ var wrappers = sync.OnceValue(func() map[string]*wrapper {
 // unwrap analyses what a wrapper starts.
 func (a *analyser) unwrap(w *wrapper, ws []word) {
 	name := programName(ws[0].s)
+	if name == "su" || name == "runuser" && !hasLetter(ws, "-u") {
+		a.switchUser(ws, name)
+		return
+	}
 	i := 1
+	replace := "" // what stands for an argument of the input
 options:
 	for i < len(ws) {
 		o := ws[i]
@@ -180,7 +189,12 @@ options:
 			case key == "exec" && name == "watch":
 				// as -x
 			}
-			if takes && !has {
+			if key == "replace" {
+				if replace = val; replace == "" {
+					replace = "{}"
+				}
+			}
+			if takes && !has && key != "replace" && key != "max-lines" && key != "eof" {
 				i++
 			}
 			continue
@@ -203,7 +217,19 @@ options:
 					a.opaque(name + " starts a shell")
 					return
 				}
+			case strings.IndexByte(w.attach, c) >= 0:
+				if c == 'i' && w.more {
+					if replace = o.s[j+1:]; replace == "" {
+						replace = "{}"
+					}
+				}
+				continue options
 			case strings.IndexByte(w.values, c) >= 0:
+				if c == 'I' && w.more || c == 'J' && w.more {
+					if replace = o.s[j+1:]; replace == "" && i < len(ws) {
+						replace = ws[i].s
+					}
+				}
 				if j+1 == len(o.s) {
 					if i < len(ws) && !ws[i].lit {
 						// It may be empty, and vanish: then the next word is the value.
@@ -227,7 +253,7 @@ options:
 		}
 		i++
 	}
-	if (name == "su" || name == "flock" || name == "script") && i < len(ws) && ws[i].lit && (ws[i].s == "-c" || ws[i].s == "--command") {
+	if (name == "flock" || name == "script") && i < len(ws) && ws[i].lit && (ws[i].s == "-c" || ws[i].s == "--command") {
 		a.nested(ws, i+1, name)
 		return
 	}
@@ -249,11 +275,36 @@ options:
 	case w.text:
 		a.joined(rest, name, w.more)
 	case w.more:
-		// What comes from its input is appended.
-		a.call(append(append(make([]word, 0, len(rest)+1), rest...), word{}))
+		// What comes from its input is appended, or put in its place.
+		in := make([]word, len(rest), len(rest)+1)
+		for n, x := range rest {
+			if replace == "" || !strings.Contains(x.s, replace) {
+				in[n] = x
+			}
+		}
+		a.call(append(in, word{}))
 	default:
 		a.call(rest)
 	}
+}
+
+// switchUser is su: the options can stand on both sides of the user's name.
+func (a *analyser) switchUser(ws []word, name string) {
+	for i, w := range ws[1:] {
+		switch {
+		case !w.lit:
+		case w.s == "-c" || w.s == "--command" || w.s == "--session-command" || len(w.s) > 2 && w.s[0] == '-' && w.s[1] != '-' && strings.HasSuffix(w.s, "c"):
+			a.nested(ws, i+2, name)
+			return
+		case strings.HasPrefix(w.s, "-c"):
+			a.script(w.s[2:])
+			return
+		case strings.HasPrefix(w.s, "--command="):
+			a.script(w.s[len("--command="):])
+			return
+		}
+	}
+	a.opaque(name + " starts a shell")
 }
 
 // joined analyses words that are given to a shell as one text.
@@ -269,6 +320,10 @@ func (a *analyser) joined(ws []word, name string, more bool) {
 			b.WriteByte(' ')
 		}
 		b.WriteString(w.s)
+		if more && strings.Contains(w.s, "{") {
+			a.opaque("arguments are put into the command of " + name)
+			return
+		}
 	}
 	if more {
 		b.WriteString(` "$input"`)
@@ -296,7 +351,7 @@ func isAssignment(s string) bool {
 var (
 	commandVars = words(`GIT_SSH GIT_SSH_COMMAND GIT_PAGER GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_EXTERNAL_DIFF GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS SUDO_ASKPASS PAGER MANPAGER SYSTEMD_PAGER AWS_PAGER GH_PAGER EDITOR VISUAL FCEDIT
  SUDO_EDITOR BROWSER LESSOPEN LESSCLOSE RSYNC_RSH CVS_RSH SVN_SSH PROMPT_COMMAND BORG_RSH DOCKER_CREDENTIAL_HELPER RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER CARGO_BUILD_RUSTC_WRAPPER CC CXX LD AR GOTOOLCHAIN MAKE SHELL FZF_DEFAULT_COMMAND`)
-	loaderVars = words(`PATH IFS LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH BASH_ENV ENV BASHOPTS SHELLOPTS PS4 PS0 PS1 PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT NODE_OPTIONS NODE_PATH
+	loaderVars = words(`BASH_ALIASES BASH_CMDS PATH IFS LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH BASH_ENV ENV BASHOPTS SHELLOPTS PS4 PS0 PS1 PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT NODE_OPTIONS NODE_PATH
  PERL5OPT PERL5LIB PERL5DB RUBYOPT RUBYLIB JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS CLASSPATH MAVEN_OPTS MAVEN_ARGS GRADLE_OPTS LUA_INIT PHPRC PHP_INI_SCAN_DIR R_PROFILE_USER R_ENVIRON_USER GOFLAGS TAR_OPTIONS MAKEFLAGS
  GIT_CONFIG GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS GIT_EXEC_PATH GIT_TEMPLATE_DIR GIT_DIR GIT_WORK_TREE ZDOTDIR HOME XDG_CONFIG_HOME VIMINIT EXINIT INPUTRC TERMINFO GCONV_PATH LOCPATH NLSPATH
  npm_config_script_shell npm_config_node_options NPM_CONFIG_SCRIPT_SHELL BUNDLE_GEMFILE EMACSLOADPATH OPENSSL_CONF RIPGREP_CONFIG_PATH PSQLRC PIP_INDEX_URL`)
