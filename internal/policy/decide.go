@@ -5,8 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -16,8 +19,12 @@ const PlanSchema = "caisson.plan/1"
 
 // Input is everything that a decision depends on.
 type Input struct {
-	Rows []string    // that fired; the base row always counts
-	Need task.Vector // asked for by a person; can only raise
+	// Facts are all that is known of the task; what nothing is said about counts
+	// as its riskiest value.
+	Facts   []task.Fact
+	Lowered []task.Fact // statements of the operator that take a characteristic down
+	Floors  []Floor     // of policy files and definitions; can only raise
+	Need    task.Vector // asked for by a person with --need; can only raise
 
 	Backend  string
 	Platform string               // for the report, e.g. "linux/amd64 6.18"
@@ -32,6 +39,21 @@ type Input struct {
 	// Instances name, per axis, what a command could reach today where the
 	// boundary is short: other tasks, sockets found, places with credentials.
 	Instances map[task.Axis][]string
+	// Shared are the things of today that a weaker boundary would share.
+	Shared []task.Instance
+	// Considered are the backends that were looked at; the chosen one among them.
+	Considered []task.Considered
+	Notes      []string
+
+	// What acceptances are held against.
+	Acceptances []task.Acceptance
+	Rules       AcceptRules
+	Operator    task.Vector // the operator's floors, below which nothing is accepted
+	Policy      string      // digest of the policy in force
+	Task        task.ID
+	Now         time.Time
+	Unattended  bool
+
 	// Ways are further ways out that the caller knows, per axis, as exact
 	// commands or settings; they come before the built-in ones.
 	Ways map[task.Axis][]string
@@ -44,6 +66,8 @@ type Decision struct {
 	Effective task.Vector // promised, met with the cap of every finding
 	Platform  string
 	command   string // digest
+	profile   Profile
+	reasons   map[task.Axis][]task.Reason
 	in        Input
 }
 
@@ -51,20 +75,37 @@ type Decision struct {
 // not an error of Decide but part of the plan, see Blocked; the error says that
 // the question itself is not allowed (a need below a row, an unknown row).
 func Decide(in Input) (*Decision, error) {
-	req, why, err := Required(in.Rows, in.Need)
+	profile := Weigh(in.Facts, in.Lowered)
+	fired := Fire(profile)
+	floors := append([]Floor(nil), in.Floors...)
+	for _, a := range task.Axes {
+		if l, asked := in.Need[a]; asked {
+			floors = append(floors, Floor{Axis: a, Level: l, Source: task.SourceFlag, Where: fmt.Sprintf("--need %s=%d", a, l)})
+		}
+	}
+	for a := range in.Need {
+		if task.MaxLevel(a) < 0 {
+			return nil, task.Errorf(task.CodePolicy, "policy.need", "no axis named %q", string(a))
+		}
+	}
+	req, reasons, err := Required(fired, floors)
 	if err != nil {
 		return nil, err
 	}
-	d := &Decision{Required: req, Platform: in.Platform, in: in}
+	d := &Decision{Required: req, Platform: in.Platform, profile: profile, reasons: reasons, in: in}
 	eff, capped := effective(req, in.Promised, in.Findings)
 	d.Effective = eff
 
 	p := &d.Plan
 	p.Schema, p.Matrix, p.Backend = PlanSchema, Matrix, in.Backend
-	p.Rows = rowNames(in.Rows)
+	for _, f := range fired {
+		p.Rows = append(p.Rows, f.Row.Name)
+	}
 	p.Limits, p.Source = in.Limits, in.Source
 	p.Findings = sortedFindings(in.Findings)
 	p.Grants = sortedGrants(in.Grants)
+	p.Facts = telling(profile)
+	p.Considered, p.Shared, p.Notes = in.Considered, in.Shared, in.Notes
 	for _, a := range task.Axes {
 		how := in.How[a]
 		if capped[a] != "" {
@@ -73,28 +114,104 @@ func Decide(in Input) (*Decision, error) {
 		if how == "" {
 			how = "nothing"
 		}
-		w := why[a]
+		w := whyText(reasons[a])
 		if w == "" {
 			w = "no row needs it"
 		}
-		p.Levels = append(p.Levels, task.Level{Axis: a, Required: req[a], Promised: eff[a], Why: w, How: how})
+		p.Levels = append(p.Levels, task.Level{Axis: a, Required: req[a], Promised: eff[a], Why: w, How: how, Reasons: reasons[a]})
 	}
+	if len(in.Command) > 0 {
+		d.command = digest(in.Command)
+	}
+	p.Report = d.report(eff)
 	p.Missing = []task.Missing{}
 	for _, a := range task.Short(req, eff) {
+		if acc := d.accepted(a, eff[a]); acc != nil {
+			p.Accepted = append(p.Accepted, task.Covered{Axis: a, Required: req[a], Effective: eff[a], Acceptance: *acc})
+			continue
+		}
 		lower := capped[a]
 		if lower == "" {
 			if lower = in.How[a]; lower == "" {
 				lower = "backend " + orNone(in.Backend) + " promises nothing here"
 			}
 		}
-		p.Missing = append(p.Missing, missing(&in, a, req[a], eff[a], why[a], lower))
+		p.Missing = append(p.Missing, d.missing(a, req[a], eff[a], whyText(reasons[a]), lower))
 	}
 	p.NotIsolated = notIsolated(&in, eff)
-	if len(in.Command) > 0 {
-		d.command = digest(in.Command)
+	for _, c := range p.Accepted {
+		p.NotIsolated = append(p.NotIsolated, fmt.Sprintf("accepted by %s until %s: %s %d where %d is needed (%s)", c.Acceptance.By.Login, c.Acceptance.Expires.UTC().Format(time.RFC3339), c.Axis, c.Effective, c.Required, c.Acceptance.Reason))
 	}
 	p.Digest = PlanDigest(p)
 	return d, nil
+}
+
+// telling returns the facts that count, without those of the least risk.
+func telling(p Profile) []task.Fact {
+	out := []task.Fact{}
+	for _, c := range task.Characteristics {
+		h := p[c]
+		if c.Risk(h.Value) > 0 || h.Lowered != nil {
+			out = append(out, h.Facts...)
+		}
+	}
+	return out
+}
+
+// report returns the digest of what an acceptance is bound to: what is needed,
+// what there is, on what it rests and for what.
+func (d *Decision) report(eff task.Vector) string {
+	type finding struct {
+		ID, Location string
+		Axis         task.Axis
+		Cap          int
+	}
+	fs := []finding{}
+	for _, f := range sortedFindings(d.in.Findings) {
+		fs = append(fs, finding{f.ID, f.Location, f.Axis, f.Cap})
+	}
+	type fact struct {
+		What                 task.Characteristic
+		Value, Subject, Rule string
+	}
+	known := []fact{}
+	for _, f := range telling(d.profile) {
+		if f.What != task.Concurrency { // which tasks run beside changes by the minute; that they do is in what is needed
+			known = append(known, fact{f.What, f.Value, f.Subject, f.Rule})
+		}
+	}
+	repo := d.in.Source.CommonDir
+	if repo == "" {
+		repo = d.in.Source.Repo
+	}
+	return digest(struct {
+		Matrix, Backend, Repo string
+		Strategy              task.Strategy
+		Required, Effective   task.Vector
+		Findings              []finding
+		Facts                 []fact
+		Grants                []task.Grant
+		Command               string
+	}{Matrix, d.in.Backend, repo, d.in.Source.Strategy, d.Required, eff, fs, known, sortedGrants(d.in.Grants), d.command})
+}
+
+// claim is what acceptances of a gap on a are held against.
+func (d *Decision) claim(a task.Axis, have int) Claim {
+	repo := d.in.Source.CommonDir
+	if repo == "" {
+		repo = d.in.Source.Repo
+	}
+	return Claim{Axis: a, Required: d.Required[a], Have: have, Report: d.Plan.Report, Command: d.command, Task: d.in.Task, Repo: repo,
+		Now: d.in.Now, Unattended: d.in.Unattended, Hostile: d.profile[task.CodeTrust].Value == "hostile", OperatorFloor: d.in.Operator[a], Rules: d.in.Rules}
+}
+
+func (d *Decision) accepted(a task.Axis, have int) *task.Acceptance {
+	for i := range d.in.Acceptances {
+		if acc := d.in.Acceptances[i]; Covers(&acc, d.claim(a, have)) == nil {
+			return &acc
+		}
+	}
+	return nil
 }
 
 // effective is promised ⊓ caps. Not applicable is kept only where it is true:
@@ -127,21 +244,6 @@ func orNone(s string) string {
 		return "(none)"
 	}
 	return s
-}
-
-// rowNames lists the fired rows in the matrix's order.
-func rowNames(names []string) []string {
-	out := []string{}
-	for _, r := range matrix {
-		fired := r.Name == RowBase
-		for _, n := range names {
-			fired = fired || n == r.Name
-		}
-		if fired {
-			out = append(out, r.Name)
-		}
-	}
-	return out
 }
 
 func sortedFindings(fs []task.Finding) []task.Finding {
@@ -180,10 +282,16 @@ func sortedGrants(gs []task.Grant) []task.Grant {
 func PlanDigest(p *task.PlanReport) string {
 	c := *p
 	c.Digest = ""
+	// What runs beside, which backends there were and who accepted a gap say
+	// nothing about what the boundary is.
+	c.Shared, c.Considered, c.Accepted, c.Notes, c.Missing = nil, nil, nil, nil, nil
+	c.Facts = slices.DeleteFunc(slices.Clone(p.Facts), func(f task.Fact) bool { return f.What == task.Concurrency })
+	c.NotIsolated = nil
 	c.Findings, c.Grants = sortedFindings(p.Findings), sortedGrants(p.Grants)
 	c.Levels = append([]task.Level(nil), p.Levels...)
 	for i := range c.Levels {
 		c.Levels[i].Proved, c.Levels[i].Seen = 0, ""
+		c.Levels[i].Why, c.Levels[i].Reasons = "", nil // rests on the facts, which are there
 	}
 	return digest(&c)
 }

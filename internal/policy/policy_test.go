@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -37,14 +38,22 @@ func randVector(r *rand.Rand) task.Vector {
 	return v
 }
 
-func randRows(r *rand.Rand) []string {
-	var out []string
-	for _, row := range matrix {
-		if r.IntN(2) == 0 {
-			out = append(out, row.Name)
+// randFacts says something about some characteristics; quiet ones get their least value.
+func randFacts(r *rand.Rand) []task.Fact {
+	facts := Defaults(Launch{Familiar: "known", Supervised: true, Direct: true})
+	for _, c := range task.Characteristics {
+		vs := c.Values()
+		for range r.IntN(3) {
+			facts = append(facts, task.Fact{What: c, Value: vs[r.IntN(len(vs))], Source: task.SourceDetector, Subject: string(rune('a' + r.IntN(3)))})
 		}
 	}
-	return out
+	r.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
+	return facts
+}
+
+// ordinary are the facts of a developer's task on their own repository.
+func ordinary() []task.Fact {
+	return Defaults(Launch{Familiar: "opened from a terminal", Supervised: true})
 }
 
 func TestJoinLaws(t *testing.T) {
@@ -61,24 +70,28 @@ func TestJoinLaws(t *testing.T) {
 	}
 }
 
-// TestRequiredMonotone: more rows never need less, and a need only raises (I1, I2).
+// TestRequiredMonotone: more risk never needs less, and a floor only raises (I1, I2).
 func TestRequiredMonotone(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 20000 {
-		rows, more := randRows(r), randRows(r)
-		base, _, err := Required(rows, nil)
+		facts, more := randFacts(r), randFacts(r)
+		base, _, err := Required(Fire(Weigh(facts, nil)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		wide, _, err := Required(append(append([]string{}, rows...), more...), nil)
+		wide, _, err := Required(Fire(Weigh(append(slices.Clone(facts), more...), nil)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !leq(base, wide) {
-			t.Fatalf("%v needs %v, with %v only %v", rows, base, more, wide)
+			t.Fatalf("%v needs %v, with %v only %v", facts, base, more, wide)
 		}
+		var floors []Floor
 		need := randVector(r)
-		got, why, err := Required(rows, need)
+		for a, l := range need {
+			floors = append(floors, Floor{Axis: a, Level: l, Source: task.SourceFlag, Where: "--need"})
+		}
+		got, why, err := Required(Fire(Weigh(facts, nil)), floors)
 		if err != nil {
 			if task.CodeOf(err) != task.CodePolicy || task.HintOf(err) == "" {
 				t.Fatalf("%v: code %s", err, task.CodeOf(err))
@@ -101,7 +114,7 @@ func TestRequiredMonotone(t *testing.T) {
 			t.Fatalf("need %v over %v gave %v", need, base, got)
 		}
 		for _, a := range task.Axes {
-			if got[a] != 0 && why[a] == "" {
+			if got[a] != 0 && whyText(why[a]) == "" {
 				t.Fatalf("%s %d without a reason", a, got[a])
 			}
 		}
@@ -109,7 +122,8 @@ func TestRequiredMonotone(t *testing.T) {
 }
 
 func TestRequired(t *testing.T) {
-	got, why, err := Required(DefaultRows(), nil)
+	fired := Fire(Weigh(ordinary(), nil))
+	got, why, err := Required(fired, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,29 +131,29 @@ func TestRequired(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if !strings.Contains(why[task.FS], "R3") {
-		t.Errorf("why FS: %q", why[task.FS])
+	if !strings.Contains(whyText(why[task.FS]), "R3") {
+		t.Errorf("why FS: %v", why[task.FS])
 	}
-	for _, c := range []struct {
-		rows []string
-		need task.Vector
-	}{
-		{DefaultRows(), task.Vector{task.NET: 0}}, {DefaultRows(), task.Vector{task.FS: 1}}, {DefaultRows(), task.Vector{task.SRC: task.LevelNA}},
-		{DefaultRows(), task.Vector{task.SRC: 9}}, {DefaultRows(), task.Vector{"ABC": 1}}, {[]string{"R9"}, nil},
+	for _, f := range []Floor{
+		{Axis: task.NET, Level: 0}, {Axis: task.FS, Level: 1}, {Axis: task.SRC, Level: task.LevelNA}, {Axis: task.SRC, Level: 9}, {Axis: "ABC", Level: 1},
 	} {
-		if _, _, err := Required(c.rows, c.need); task.CodeOf(err) != task.CodePolicy {
-			t.Errorf("%v %v: %v", c.rows, c.need, err)
+		f.Source = task.SourceFlag
+		if _, _, err := Required(fired, []Floor{f}); task.CodeOf(err) != task.CodePolicy {
+			t.Errorf("%v: %v", f, err)
 		}
 	}
-	// The zero value is the base row, never nothing.
-	if got, _, _ := Required(nil, nil); got[task.EVD] != 1 {
-		t.Errorf("no rows: %v", got)
+	// Of nothing, nothing is known: every row counts.
+	if got := Fire(nil); len(got) != len(matrix) {
+		t.Errorf("the zero profile fires %d rows of %d", len(got), len(matrix))
+	}
+	if got := Fire(Weigh(nil, nil)); len(got) != len(matrix) {
+		t.Errorf("no facts fire %d rows of %d", len(got), len(matrix))
 	}
 }
 
 func input() Input {
 	return Input{
-		Rows: DefaultRows(), Backend: "linux", Platform: "linux/amd64",
+		Facts: ordinary(), Now: time.Unix(1e9, 0), Backend: "linux", Platform: "linux/amd64",
 		Promised: task.Vector{task.SRC: 2, task.PRC: 3, task.FS: 2, task.NET: 4, task.RES: 2, task.KRN: 1, task.CPL: 2, task.CHN: 2, task.CRD: 1, task.EVD: 2, task.CLN: 2, task.SVC: task.LevelNA},
 		How:      map[task.Axis]string{task.NET: "network namespace with loopback only", task.KRN: "seccomp allow-list, Landlock"},
 		Source:   task.SourceRef{Repo: "/home/u/p", CommonDir: "/home/u/p/.git", Shared: true, Strategy: task.StrategyClone, History: task.HistoryFull},
@@ -198,7 +212,7 @@ func TestMeet(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 5000 {
 		in := input()
-		in.Promised, in.Rows = randVector(r), randRows(r)
+		in.Promised, in.Facts = randVector(r), randFacts(r)
 		for range r.IntN(4) {
 			a := task.Axes[r.IntN(len(task.Axes))]
 			in.Findings = append(in.Findings, task.Finding{ID: "f", Axis: a, Cap: r.IntN(task.MaxLevel(a)+2) - 1, Text: "x"})
@@ -346,7 +360,7 @@ func FuzzDecide(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, []byte{4, 0, 1}, "x", uint8(4))
 	f.Fuzz(func(t *testing.T, promised, need []byte, text string, rows uint8) {
 		in := input()
-		in.Promised, in.Need, in.Rows = task.Vector{}, task.Vector{}, nil
+		in.Promised, in.Need, in.Facts = task.Vector{}, task.Vector{}, nil
 		for i, a := range task.Axes {
 			if i < len(promised) {
 				in.Promised[a] = int(int8(promised[i])) // also levels that do not exist
@@ -355,11 +369,10 @@ func FuzzDecide(f *testing.F) {
 				in.Need[a] = int(int8(need[i]))
 			}
 		}
-		for i, r := range matrix {
-			if rows&(1<<i) != 0 {
-				in.Rows = append(in.Rows, r.Name)
-			}
+		if rows&1 != 0 {
+			in.Facts = randFacts(rand.New(rand.NewPCG(uint64(rows), 1)))
 		}
+		in.Facts = append(in.Facts, task.Fact{What: task.Characteristic(text), Value: text, Evidence: text}, task.Fact{What: task.Migrations, Value: text, Evidence: text, Subject: text})
 		in.Findings = []task.Finding{{ID: text, Axis: task.Axis(text), Text: text}}
 		in.Instances = map[task.Axis][]string{task.FS: {text}}
 		d, err := Decide(in)
@@ -386,12 +399,15 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// TestDirectRows: work in the checkout itself counts as R1 only when all of its
+// TestDirect: work in the checkout itself counts as R1 only when all of its
 // conditions hold.
-func TestDirectRows(t *testing.T) {
+func TestDirect(t *testing.T) {
 	good := Direct{Trusted: true, Timeout: ShortWork}
-	if rows, ways := DirectRows(good); len(rows) != 1 || rows[0] != RowBase || len(ways) != 0 {
-		t.Errorf("%v, %v", rows, ways)
+	if ways := good.Ways(); len(ways) != 0 {
+		t.Errorf("%v", ways)
+	}
+	if fired := Fire(Weigh(Defaults(Launch{Familiar: "--trust", Supervised: true, Direct: true}), nil)); len(fired) != 1 || fired[0].Row.Name != RowBase {
+		t.Errorf("%v", fired)
 	}
 	for name, bad := range map[string]func(*Direct){
 		"zero":       func(d *Direct) { *d = Direct{} },
@@ -403,8 +419,8 @@ func TestDirectRows(t *testing.T) {
 	} {
 		d := good
 		bad(&d)
-		if rows, ways := DirectRows(d); !slices.Contains(rows, Row3) || len(ways) == 0 {
-			t.Errorf("%s: %v, %v", name, rows, ways)
+		if ways := d.Ways(); len(ways) == 0 {
+			t.Errorf("%s: no way", name)
 		}
 	}
 }

@@ -20,9 +20,16 @@ type Report struct {
 	Backend     string         `json:"backend"`
 	Platform    string         `json:"platform"`
 	PlanDigest  string         `json:"plan_digest"`
+	Digest      string         `json:"report"` // what an acceptance is bound to
 	Command     string         `json:"command_digest,omitempty"`
+	Facts       []task.Fact    `json:"facts"`
 	Missing     []task.Missing `json:"missing"`
 	NotIsolated []string       `json:"not_isolated_even_then"`
+	// Accept is the exact command that accepts the gaps; empty where none does.
+	Accept string `json:"accept,omitempty"`
+	// Considered are the backends and why each was not enough.
+	Considered []task.Considered `json:"considered,omitempty"`
+	Shared     []task.Instance   `json:"shared,omitempty"`
 }
 
 // String renders the report for a person, without a final newline.
@@ -39,7 +46,7 @@ func (d *Decision) Blocked() error {
 
 func (d *Decision) fail(code task.Code, ms []task.Missing) error {
 	r := &Report{Schema: ReportSchema, Code: code, Matrix: Matrix, Backend: d.Plan.Backend, Platform: d.Platform, PlanDigest: d.Plan.Digest,
-		Command: d.command, Missing: ms, NotIsolated: d.Plan.NotIsolated}
+		Digest: d.Plan.Report, Command: d.command, Facts: d.Plan.Facts, Missing: ms, NotIsolated: d.Plan.NotIsolated, Considered: d.Plan.Considered, Shared: d.Plan.Shared}
 	names := make([]string, len(ms))
 	for i, m := range ms {
 		names[i] = fmt.Sprintf("%s %d (has %d)", m.Axis, m.Required, m.Effective)
@@ -48,6 +55,7 @@ func (d *Decision) fail(code task.Code, ms []task.Missing) error {
 	if code == task.CodeProbeMismatch {
 		err = task.Errorf(code, "policy.compare", "the boundary does not hold what was promised: %s; nothing was executed", strings.Join(names, ", "))
 	} else {
+		r.Accept = d.acceptCommand()
 		err = task.Errorf(code, "policy.decide", "backend %s cannot give what this task needs: %s; nothing was created", orNone(d.Plan.Backend), strings.Join(names, ", "))
 	}
 	if len(ms[0].Options) > 0 {
@@ -92,7 +100,7 @@ func (d *Decision) Compare(proved task.Vector, seen map[task.Axis]string, findin
 		}
 		if len(task.Short(task.Vector{l.Axis: l.Promised}, got)) > 0 {
 			need := max(l.Promised, l.Required)
-			m := missing(&d.in, l.Axis, need, got[l.Axis], "promised by "+orNone(d.Plan.Backend)+": "+l.How, l.Seen)
+			m := d.missing(l.Axis, need, got[l.Axis], "promised by "+orNone(d.Plan.Backend)+": "+l.How, l.Seen)
 			m.Options = append([]string{"caisson doctor shows what this machine can enforce and how to get more"}, m.Options...)
 			ms = append(ms, m)
 		}
@@ -138,8 +146,11 @@ func Render(r *Report) string {
 		list(&b, "within reach", m.Blast)
 		list(&b, "way out", m.Options)
 		if len(m.Acceptable) > 0 {
-			item(&b, "may accept the gap", strings.Join(m.Acceptable, ", ")+"; recording that is not in this version")
+			item(&b, "may accept the gap", strings.Join(m.Acceptable, ", "))
 		}
+	}
+	if r.Accept != "" {
+		fmt.Fprintf(&b, "\nor accept the gap, where that is yours to do; it is put on record:\n  %s\n", r.Accept)
 	}
 	if len(r.NotIsolated) > 0 {
 		b.WriteString("\neven then not isolated:\n")

@@ -2,15 +2,17 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
 // missing is one axis of a report.
-func missing(in *Input, a task.Axis, need, have int, why, lower string) task.Missing {
-	return task.Missing{Axis: a, Required: need, Effective: have, WhyRequired: why, WhyLower: lower,
-		Shared: shared(in, a, have), Blast: blast(in, a, have), Options: options(in, a, need), Acceptable: acceptable(in, a, have)}
+func (d *Decision) missing(a task.Axis, need, have int, why, lower string) task.Missing {
+	hostile := d.profile[task.CodeTrust].Value == "hostile"
+	return task.Missing{Axis: a, Required: need, Effective: have, WhyRequired: why, WhyLower: lower, Reasons: d.reasons[a],
+		Shared: shared(&d.in, a, have), Blast: blast(&d.in, a, have), Options: d.options(a, need), Acceptable: acceptable(a, have, hostile)}
 }
 
 // sharedState says what stays shared at each level of an axis; the last entry
@@ -87,8 +89,13 @@ var wayOut = map[task.Axis][]struct {
 	task.CLN: {{2, "put the state directory where it can be written: CAISSON_STATE_DIR"}},
 }
 
-func options(in *Input, a task.Axis, need int) []string {
-	out := append([]string{}, in.Ways[a]...)
+func (d *Decision) options(a task.Axis, need int) []string {
+	in := &d.in
+	out := []string{}
+	if h := d.profile[task.CodeTrust]; h.Value == "unfamiliar" && slices.ContainsFunc(d.reasons[a], func(r task.Reason) bool { return r.Fact.What == task.CodeTrust }) {
+		out = append(out, "if you know this code: caisson trust "+quoteArg(in.Source.Repo)+" once, or --trust for this task")
+	}
+	out = append(out, in.Ways[a]...)
 	for _, w := range wayOut[a] {
 		if need <= w.upTo {
 			out = append(out, w.text)
@@ -96,8 +103,12 @@ func options(in *Input, a task.Axis, need int) []string {
 		}
 	}
 	if n, asked := in.Need[a]; asked && n == need {
-		if req, _, err := join(in.Rows); err == nil && req[a] < need {
-			out = append(out, fmt.Sprintf("ask for less: --need %s=%d is above what the task's rows need (%d)", a, need, req[a]))
+		row := 0
+		for _, f := range Fire(d.profile) {
+			row = max(row, f.Row.Need[a])
+		}
+		if row < need {
+			out = append(out, fmt.Sprintf("ask for less: --need %s=%d is above what the task's rows need (%d)", a, need, row))
 		}
 	}
 	if len(out) == 0 {
@@ -106,26 +117,26 @@ func options(in *Input, a task.Axis, need int) []string {
 	return out
 }
 
-// acceptable says who may take responsibility for a gap.
-func acceptable(in *Input, a task.Axis, have int) []string {
-	operator := []string{"operator (a standing acceptance with an expiry)"}
-	user := []string{"user (interactive)", "operator"}
-	delegated := []string{"user (where the operator delegated it)", "operator"}
-	switch a {
-	case task.SRC, task.RES, task.VER, task.EVD:
-		return user
-	case task.PRC:
-		return delegated
-	case task.FS, task.NET:
-		if have >= 1 {
-			return delegated
+// acceptCommand is the exact command that accepts every gap, for who may; empty
+// where nobody may accept one of them, for then the rest would be of no use.
+func (d *Decision) acceptCommand() string {
+	cmd := "caisson accept " + d.Plan.Report
+	n := 0
+	for _, a := range task.Short(d.Required, d.Effective) {
+		have := max(d.Effective[a], 0)
+		if d.accepted(a, d.Effective[a]) != nil {
+			continue
 		}
-	case task.SVC:
-		if have == 0 {
-			return delegated
+		if have < d.in.Operator[a] {
+			return ""
 		}
+		cmd += fmt.Sprintf(" --axis %s=%d", a, have)
+		n++
 	}
-	return operator
+	if n == 0 || d.in.Unattended {
+		return ""
+	}
+	return cmd + " --reason TEXT"
 }
 
 // notIsolated is the statement of what stays open even when nothing is missing.
@@ -187,4 +198,12 @@ func notIsolated(in *Input, eff task.Vector) []string {
 	}
 	add("other tasks' changes: tasks that pass one by one do not prove that their results work together")
 	return out
+}
+
+// quoteArg makes a path one word of a shell.
+func quoteArg(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

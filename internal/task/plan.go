@@ -125,4 +125,6 @@ type Level struct {
 	Why      string `json:"why"`  // why required
 	How      string `json:"how"`  // why promised (what does it)
 	Seen     string `json:"seen"` // what the probe or the host observed
+	// Reasons are what Why says, one by one: the row, and the fact that made it count.
+	Reasons []Reason `json:"reasons,omitempty"`
 }

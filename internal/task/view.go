@@ -19,6 +19,46 @@ type PlanReport struct {
 	Source      SourceRef `json:"source"`
 	Digest      string    `json:"digest"` // sha256 of the canonical plan
 	NotIsolated []string  `json:"not_isolated"`
+	// Report is the digest of what is short and why: acceptances are bound to it.
+	Report     string       `json:"report"`
+	Facts      []Fact       `json:"facts"`                // what is known of the task, the riskiest statements of each kind
+	Considered []Considered `json:"considered,omitempty"` // every backend, and why it was or was not taken
+	Accepted   []Covered    `json:"accepted,omitempty"`   // gaps that somebody accepted
+	Shared     []Instance   `json:"shared,omitempty"`     // what a command could reach today, by name
+	Notes      []string     `json:"notes,omitempty"`      // requests that were refused, rules that were suppressed
+}
+
+// Considered is one backend that was looked at for a plan.
+type Considered struct {
+	Backend string   `json:"backend"`
+	Chosen  bool     `json:"chosen"`
+	Why     string   `json:"why"`
+	Short   []string `json:"short,omitempty"` // AXIS need, has
+}
+
+// Instance is one thing that exists today and that a weak boundary would share.
+type Instance struct {
+	Axis Axis   `json:"axis"`
+	Kind string `json:"kind"` // "worktree", "task", "socket", "credential", "database", "checkout"
+	Name string `json:"name"` // a path or a name, never a secret value
+	// Reachable says that it is, with the boundary as planned.
+	Reachable bool `json:"reachable"`
+}
+
+// Covered is a gap that an acceptance covers.
+type Covered struct {
+	Axis       Axis       `json:"axis"`
+	Required   int        `json:"required"`
+	Effective  int        `json:"effective"`
+	Acceptance Acceptance `json:"acceptance"`
+}
+
+// Reason is one reason why a level is required.
+type Reason struct {
+	Row     string `json:"row,omitempty"`
+	Trigger string `json:"trigger,omitempty"` // of the row, for a person
+	Fact    Fact   `json:"fact,omitzero"`     // that made it count; of a floor, who set it and where
+	Text    string `json:"text,omitempty"`    // why an axis does not apply
 }
 
 // Missing is one axis of a missing-boundary report.
@@ -27,6 +67,7 @@ type Missing struct {
 	Required    int      `json:"required"`
 	Effective   int      `json:"effective"`
 	WhyRequired string   `json:"why_required"`
+	Reasons     []Reason `json:"reasons"`
 	WhyLower    string   `json:"why_lower"`
 	Shared      []string `json:"remaining_shared_state"`
 	Blast       []string `json:"blast_radius"`

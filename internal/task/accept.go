@@ -1,0 +1,74 @@
+package task
+
+import "time"
+
+// Acceptance is a recorded decision to work with less than a plan needs, on one
+// axis. The zero value covers nothing.
+type Acceptance struct {
+	ID       string `json:"id"`
+	Axis     Axis   `json:"axis"`
+	Required int    `json:"required"` // what the plan needed when it was given; 0 for a standing one
+	Level    int    `json:"level"`    // the least that is accepted
+	// Report is the digest of the missing-boundary report that it answers: a new
+	// finding or a higher requirement makes another report. Empty for a standing one.
+	Report   string      `json:"report,omitempty"`
+	Scope    AcceptScope `json:"scope"`
+	Task     ID          `json:"task,omitempty"`    // scope task
+	Repo     string      `json:"repo,omitempty"`    // scope repo: the repository's git directory, or the folder
+	Command  string      `json:"command,omitempty"` // scope command: digest of the argv
+	Reason   string      `json:"reason"`
+	By       Acceptor    `json:"by"`
+	Created  time.Time   `json:"created"`
+	Expires  time.Time   `json:"expires"`
+	MaxUses  int         `json:"max_uses,omitempty"` // 0: any number until it expires
+	Uses     int         `json:"uses"`
+	Policy   string      `json:"policy,omitempty"` // digest of the policy it was given under
+	Revoked  *time.Time  `json:"revoked,omitempty"`
+	Standing bool        `json:"standing,omitempty"` // of the operator's policy: bound to no report
+	Where    string      `json:"where,omitempty"`    // of a standing one: FILE:LINE
+}
+
+// AcceptScope says what an acceptance holds for. The zero value is nothing.
+type AcceptScope string
+
+// The scopes.
+const (
+	ScopeCommand AcceptScope = "command" // this report with this command
+	ScopeTask    AcceptScope = "task"    // one task
+	ScopeRepo    AcceptScope = "repo"    // every task on one repository with the same gap
+)
+
+// Acceptor is who accepted, and how that is known.
+type Acceptor struct {
+	UID       int       `json:"uid"`
+	Login     string    `json:"login"`
+	Authority Source    `json:"authority"` // SourceOperator or SourceUser
+	Assurance Assured   `json:"assurance"`
+	Key       string    `json:"key,omitempty"`       // fingerprint of the signing key
+	Signature string    `json:"signature,omitempty"` // SSHSIG over the canonical record
+	SignedAt  time.Time `json:"signed_at,omitzero"`
+}
+
+// Assured is how it is known that a person accepted, weakest first.
+type Assured string
+
+// The assurance levels.
+const (
+	AssuredNone Assured = "none"
+	AssuredTTY  Assured = "tty"      // a terminal answered: a program of the same user can drive one
+	AssuredOS   Assured = "os-auth"  // the system asked for a password or the like
+	AssuredKey  Assured = "hardware" // a key that wants a touch
+)
+
+// Rank orders assurances; an unknown word ranks as none.
+func (a Assured) Rank() int {
+	switch a {
+	case AssuredTTY:
+		return 1
+	case AssuredOS:
+		return 2
+	case AssuredKey:
+		return 3
+	}
+	return 0
+}
