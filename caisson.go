@@ -118,7 +118,7 @@ type Options struct {
 
 // request renders them in the engine's vocabulary.
 func (o *Options) request() (task.Request, error) {
-	q := task.Request{Repo: o.Dir, Base: o.Base, Name: o.Name, Parent: o.Parent, Strategy: task.Strategy(o.Source), RO: o.ReadOnly, Env: o.Env, Limits: o.Limits, Keep: task.Keep(o.Keep), Trust: o.Trust,
+	q := task.Request{Person: true, Repo: o.Dir, Base: o.Base, Name: o.Name, Parent: o.Parent, Strategy: task.Strategy(o.Source), RO: o.ReadOnly, Env: o.Env, Limits: o.Limits, Keep: task.Keep(o.Keep), Trust: o.Trust,
 		Need: task.Vector{}, Origin: map[string]string{"all": "go"}}
 	if o.Dirty {
 		q.Dirty = task.DirtyChanged

@@ -3,8 +3,10 @@ package boundary
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +29,7 @@ type decided struct {
 	// secrets are the variables that a person passed in, K=V.
 	secrets []string
 	ahead   *ahead // nil: nothing was looked at ahead of its turn
+	explain bool   // somebody wants to know what there is beside the decision
 }
 
 // defaultTimeout ends a task that nobody limited: row R3 asks for a bounded
@@ -46,36 +49,41 @@ const insideUID = 1000
 // decide looks at the repository, the machine and the wishes, and says what the
 // boundary would be. It has no effect.
 func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv []string) (*decided, error) {
+	d := &decided{}
+	return d, m.decideInto(ctx, d, req, id, argv)
+}
+
+func (m *Manager) decideInto(ctx context.Context, d *decided, req task.Request, id task.ID, argv []string) error {
 	parent, err := m.asChild(ctx, &req)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	d := &decided{req: req}
+	d.req = req
 	if err := m.accepts(&d.req); err != nil {
-		return nil, err
+		return err
 	}
 	if d.driver, err = m.driver(req.Backend); err != nil {
-		return nil, err
+		return err
 	}
 	defer d.lookAhead(ctx, m, id)()
 	if d.repo, err = source.Inspect(ctx, source.Options{Dir: req.Repo, Base: req.Base, At: req.At, Strategy: d.req.Strategy, Dirty: req.Dirty, History: req.History, Env: m.cfg.Environ}); err != nil {
-		return nil, err
+		return err
 	}
 	// A program that the task, or whoever wrote the repository, can change would
 	// allow whatever they like.
 	for _, dir := range []string{d.repo.Ref.Repo, m.cfg.StateDir} {
 		if h := d.req.Asking.Hook; h != "" && strings.HasPrefix(h, dir+"/") {
-			return nil, task.Errorf(task.CodeUnsafePath, "plan", "the program that answers questions lies in %s: it must be out of the task's reach", dir).
+			return task.Errorf(task.CodeUnsafePath, "plan", "the program that answers questions lies in %s: it must be out of the task's reach", dir).
 				WithHint("put it elsewhere, for example in ~/bin")
 		}
 	}
 	if err := m.weigh(ctx, d, id, argv); err != nil {
-		return nil, err
+		return err
 	}
 	if parent != nil {
-		return d, policy.Within(parent, &d.plan.Plan, d.tools)
+		return policy.Within(parent, &d.plan.Plan, d.tools)
 	}
-	return d, nil
+	return nil
 }
 
 // weigh says what a boundary around d.repo would be on this machine.
@@ -113,17 +121,40 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 			ways[a] = []string{d.caps.Fix}
 		}
 	}
-	rows, err := m.rows(ctx, d, id, ways)
+	k, err := m.know(ctx, d, id, argv, ways)
 	if err != nil {
 		return err
 	}
-	d.plan, err = policy.Decide(policy.Input{
-		Rows: rows, Need: d.req.Need, Backend: d.driver.Name(),
+	if svc, why := k.services(); svc == 0 {
+		promised, how = maps.Clone(promised), maps.Clone(how)
+		delete(promised, task.SVC)
+		how[task.SVC] = why
+	}
+	in := policy.Input{
+		Facts: k.facts, Lowered: k.rules.Lowered, Floors: k.rules.Floors, Need: d.req.Need, Backend: d.driver.Name(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH + " " + d.caps.Version,
 		Promised: promised, How: how, Findings: append(append([]task.Finding{}, d.caps.Findings...), findings...),
-		Grants: d.grants, Limits: d.spec.Limits, Source: d.repo.Ref, Command: argv,
-		Instances: m.instances(ctx), Ways: ways,
-	})
+		Grants: d.grants, Limits: d.spec.Limits, Source: d.repo.Ref, Command: argv, Ways: ways, Notes: append(k.notes, k.rules.Notes...),
+		Rules: k.rules.Accept, Operator: k.rules.Operator, Policy: k.rules.Digest, Task: id, Now: time.Now(), Unattended: d.req.Unattended,
+	}
+	if in.Acceptances, err = m.acceptances(ctx, k.rules); err != nil {
+		return err
+	}
+	if d.plan, err = policy.Decide(in); err != nil {
+		return err
+	}
+	if !d.explain && len(d.plan.Plan.Missing) == 0 {
+		return nil // nobody asks what else there is
+	}
+	in.Instances = m.instances(ctx)
+	in.Shared = m.sharedToday(ctx, d, id)
+	in.Considered = d.considered()
+	for _, s := range in.Shared {
+		if s.Kind != "task" {
+			in.Instances[s.Axis] = append(in.Instances[s.Axis], s.Kind+" "+s.Name)
+		}
+	}
+	d.plan, err = policy.Decide(in)
 	return err
 }
 
@@ -380,16 +411,17 @@ func (m *Manager) instances(ctx context.Context) map[task.Axis][]string {
 			}
 		}
 	}
-	if len(others) == 0 {
-		return nil
+	out := map[task.Axis][]string{}
+	if len(others) > 0 {
+		out[task.FS], out[task.PRC] = others, slices.Clone(others)
 	}
-	return map[task.Axis][]string{task.FS: others, task.PRC: others}
+	return out
 }
 
 // Plan implements door.Engine.
 func (m *Manager) Plan(ctx context.Context, req task.Request, argv []string) (*task.PlanReport, error) {
-	d, err := m.decide(ctx, req, task.NewID(), argv)
-	if err != nil {
+	d := &decided{explain: true}
+	if err := m.decideInto(ctx, d, req, task.NewID(), argv); err != nil {
 		return nil, err
 	}
 	return &d.plan.Plan, nil

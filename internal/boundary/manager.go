@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -49,6 +50,12 @@ type Config struct {
 	// Checks are doctor's trials of what is not a backend; may be nil.
 	Checks   func(ctx context.Context) []task.Feature
 	Platform string // "linux/amd64 6.18"
+	// Policy says what the policy in force says about a task. May be nil: then
+	// only what is shipped counts, and the user decides what is theirs.
+	Policy func(ctx context.Context, s Subject) (policy.Governing, error)
+	// Detect looks at a command and at the files of a repository at its base. May
+	// be nil: then nothing is found.
+	Detect func(ctx context.Context, repo *source.Repo, argv []string) (Seen, error)
 	// Remote reaches the supervisor of a task that lives in another process.
 	Remote func(id task.ID) Remote
 	// Near returns who may answer for ref, by a hint that costs no inventory; nil

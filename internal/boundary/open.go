@@ -133,7 +133,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	plan := d.plan.Plan
 	view := task.View{
 		Schema: "caisson.task/1", ID: id, Name: d.req.Name, Owner: m.cfg.Identity.Login, Created: time.Now().UTC(),
-		Backend: d.driver.Name(), Source: d.repo.Ref, Command: argv, Levels: plan.Levels, Findings: plan.Findings, Grants: plan.Grants,
+		Backend: d.driver.Name(), Source: d.repo.Ref, Command: argv, Levels: lean(plan.Levels), Accepted: plan.Accepted, Findings: plan.Findings, Grants: plan.Grants,
 		Limits: plan.Limits, Tools: d.tools, Trust: d.req.Trust, Unattended: d.req.Unattended, NotIsolated: plan.NotIsolated, TaskDir: l.dir,
 		Parent: task.ID(d.req.Parent), Keep: d.req.Keep, Need: d.req.Need, Rootfs: d.spec.Rootfs, Objects: d.repo.Objects, Identity: m.cfg.Identity,
 	}
@@ -148,6 +148,9 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 			return err
 		}
 		if err := tx.SetSupervisor(id, sup); err != nil {
+			return err
+		}
+		if err := use(tx, plan.Accepted); err != nil {
 			return err
 		}
 		if err := tx.Intend(id, m.resources(d, l)); err != nil {
@@ -264,9 +267,7 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 	if _, err := l.log.AppendBulk(ctx, evidence.TaskCreated, m.actor(), made); err != nil {
 		return err
 	}
-	if _, err := l.log.AppendBulk(ctx, evidence.PlanDecided, self, map[string]any{
-		"digest": plan.Digest, "rows": plan.Rows, "matrix": plan.Matrix, "required": d.plan.Required, "levels": plan.Levels,
-		"grants": plan.Grants, "findings": plan.Findings, "limits": plan.Limits}); err != nil {
+	if _, err := l.log.AppendBulk(ctx, evidence.PlanDecided, self, d.record(nil)); err != nil {
 		return err
 	}
 	prep, uncommitted, st, err := m.furnish(ctx, l, d, progress)

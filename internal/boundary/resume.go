@@ -184,7 +184,7 @@ func (m *Manager) redecide(ctx context.Context, l *live, v *task.View, env []str
 	s := v.Source
 	d := &decided{req: task.Request{
 		Name: v.Name, Repo: s.Repo, Base: s.Base, At: s.Target, Strategy: s.Strategy, Dirty: s.Dirty, History: s.History, Backend: v.Backend,
-		Rootfs: v.Rootfs, Need: v.Need, Env: env, Limits: v.Limits, Keep: v.Keep, Trust: v.Trust, Unattended: v.Unattended,
+		Rootfs: v.Rootfs, Need: v.Need, Env: env, Limits: v.Limits, Keep: v.Keep, Trust: v.Trust, Unattended: v.Unattended, Person: true,
 	}}
 	if v.Asking != nil {
 		d.req.Asking = *v.Asking
@@ -246,10 +246,8 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, plan.Digest
 	l.spec.Token = task.NewToken() // of the boundary; the files keep theirs
 	l.notes = weaker(d)
-	if _, err := l.log.Append(ctx, evidence.ResumeIntent, m.actor(), map[string]any{
-		"from": t.View.State, "retention": t.View.Retention, "env": envNames(l.secrets), "version": m.cfg.Version, "backend": d.driver.Name(),
-		"digest": plan.Digest, "rows": plan.Rows, "matrix": plan.Matrix, "required": d.plan.Required, "levels": plan.Levels,
-		"grants": plan.Grants, "findings": plan.Findings, "limits": plan.Limits}); err != nil {
+	if _, err := l.log.Append(ctx, evidence.ResumeIntent, m.actor(), d.record(map[string]any{
+		"from": t.View.State, "retention": t.View.Retention, "env": envNames(l.secrets), "version": m.cfg.Version, "backend": d.driver.Name()})); err != nil {
 		return err
 	}
 	if err := sys.Fault("resume.intended"); err != nil {
@@ -259,6 +257,9 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 		backendResources(d.driver, l.spec)...)
 	err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
 		if err := tx.Intend(l.id, rs); err != nil {
+			return err
+		}
+		if err := use(tx, plan.Accepted); err != nil {
 			return err
 		}
 		// The retention stays on record until it is ready: who finds the task in

@@ -74,24 +74,6 @@ func (m *Manager) unlink(ctx context.Context, l *live, t inventory.Task, rep *ta
 	return m.cfg.DB.Update(ctx, l.id, func(v *task.View) { v.Source.Folder = "" })
 }
 
-// rows says which rows of the matrix a task triggers. Where a way of working in
-// the checkout itself would need less, ways names what that takes.
-func (m *Manager) rows(ctx context.Context, d *decided, id task.ID, ways map[task.Axis][]string) ([]string, error) {
-	if d.repo.Ref.Strategy != task.StrategyCheckout {
-		return policy.DefaultRows(), nil
-	}
-	holder, err := m.holder(ctx, d.repo.Ref.Repo, id)
-	if err != nil {
-		return nil, err
-	}
-	rows, more := policy.DirectRows(policy.Direct{
-		Trusted: d.req.Trust, Unattended: d.req.Unattended, Timeout: d.spec.Limits.Timeout, Holder: holder})
-	if len(more) > 0 {
-		ways[task.SRC] = append(more, ways[task.SRC]...)
-	}
-	return rows, nil
-}
-
 // holder names the task, other than id, that works in a checkout itself.
 func (m *Manager) holder(ctx context.Context, checkout string, id task.ID) (string, error) {
 	ts, err := m.cfg.DB.List(ctx, false)

@@ -198,17 +198,23 @@ func TestMigration(t *testing.T) {
 	if err := errors.Join(db.CreateTask(ctx, nt), db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	first, err := migrations.ReadFile("migrations/0001.sql")
-	if err != nil {
-		t.Fatal(err)
+	files, next := fstest.MapFS{}, current.version+1
+	for v := 1; v < next; v++ {
+		name := fmt.Sprintf("migrations/%04d.sql", v)
+		text, err := migrations.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = &fstest.MapFile{Data: text}
 	}
-	files := fstest.MapFS{"migrations/0001.sql": {Data: first}, "migrations/0002.sql": {Data: []byte("CREATE TABLE two (x); INSERT INTO two VALUES (1); SELECT broken")}}
-	if _, err := openSchema(ctx, path, schema{files, 2}); task.CodeOf(err) != task.CodeStateStore {
+	step := fmt.Sprintf("migrations/%04d.sql", next)
+	files[step] = &fstest.MapFile{Data: []byte("CREATE TABLE two (x); INSERT INTO two VALUES (1); SELECT broken")}
+	if _, err := openSchema(ctx, path, schema{files, next}); task.CodeOf(err) != task.CodeStateStore {
 		t.Fatalf("a broken migration: %v", err)
 	}
 	open(t, path).Close() // the old one still works: the step was undone
-	files["migrations/0002.sql"].Data = []byte("CREATE TABLE two (x); INSERT INTO two VALUES (1)")
-	newer, err := openSchema(ctx, path, schema{files, 2})
+	files[step].Data = []byte("CREATE TABLE two (x); INSERT INTO two VALUES (1)")
+	newer, err := openSchema(ctx, path, schema{files, next})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +227,7 @@ func TestMigration(t *testing.T) {
 	if !strings.Contains(err.Error(), "newer") || task.HintOf(err) == "" {
 		t.Fatalf("newer schema: %v", err)
 	}
-	backup := path + ".before-2"
+	backup := fmt.Sprintf("%s.before-%d", path, next)
 	if fi, err := os.Stat(backup); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Fatalf("backup: %v %v", fi, err)
 	}

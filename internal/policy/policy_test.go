@@ -58,7 +58,7 @@ func ordinary() []task.Fact {
 
 func TestJoinLaws(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 20000 {
+	for range 5000 {
 		a, b, c := randVector(r), randVector(r), randVector(r)
 		norm := func(v task.Vector) task.Vector { return v.Join(nil) }
 		if !maps.Equal(a.Join(a), norm(a)) || !maps.Equal(a.Join(b), b.Join(a)) || !maps.Equal(a.Join(b).Join(c), a.Join(b.Join(c))) {
@@ -73,7 +73,7 @@ func TestJoinLaws(t *testing.T) {
 // TestRequiredMonotone: more risk never needs less, and a floor only raises (I1, I2).
 func TestRequiredMonotone(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	for range 20000 {
+	for range 5000 {
 		facts, more := randFacts(r), randFacts(r)
 		base, _, err := Required(Fire(Weigh(facts, nil)), nil)
 		if err != nil {
@@ -210,7 +210,7 @@ func TestAskedDeferred(t *testing.T) {
 // finding more never makes a plan with fewer gaps.
 func TestMeet(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	for range 5000 {
+	for range 1000 {
 		in := input()
 		in.Promised, in.Facts = randVector(r), randFacts(r)
 		for range r.IntN(4) {

@@ -99,3 +99,22 @@ func checkedOut(common, ref string) (where string, err error) {
 	}
 	return "", nil
 }
+
+// Worktrees returns the tops of the repository's linked worktrees, as its own
+// records name them; empty where there are none.
+func (r *Repo) Worktrees() []string {
+	if r.Ref.CommonDir == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(filepath.Join(r.Ref.CommonDir, "worktrees"))
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		if b, err := readSmall(filepath.Join(r.Ref.CommonDir, "worktrees", e.Name(), "gitdir")); err == nil {
+			out = append(out, filepath.Dir(strings.TrimRight(string(b), "\r\n")))
+		}
+	}
+	return out
+}

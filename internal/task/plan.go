@@ -93,27 +93,32 @@ type GitIdentity struct {
 // Request is what a person asked for, after flags and environment were read
 // and before anything was looked at. All paths are as typed.
 type Request struct {
-	Name       string            `json:"name"`             // any text; may be empty
-	Parent     string            `json:"parent,omitempty"` // id, or a beginning of it, or name, of an open task: this one gets at most its authority
-	Repo       string            `json:"repo"`             // directory; empty = working directory
-	Base       string            `json:"base"`             // revision; empty = HEAD
-	At         string            `json:"at"`               // path inside; empty = same as the checkout
-	Strategy   Strategy          `json:"strategy"`
-	Dirty      Dirty             `json:"dirty,omitempty"`
-	History    History           `json:"history"`
-	Backend    string            `json:"backend"`
-	Rootfs     string            `json:"rootfs"`
-	Need       Vector            `json:"need"`
-	RO         []string          `json:"ro"`     // DIR[:DIR]
-	Env        []string          `json:"-"`      // K=V or K; values never recorded
-	Grants     []string          `json:"grants"` // "ptrace", "userns"
-	Limits     Limits            `json:"limits"`
-	Keep       Keep              `json:"keep"`
-	Trust      bool              `json:"trust"`
-	Unattended bool              `json:"unattended"`
-	Discard    bool              `json:"discard"`
-	Asking     Asking            `json:"asking,omitzero"`
-	Origin     map[string]string `json:"origin,omitempty"` // which source set which field
+	Name       string   `json:"name"`             // any text; may be empty
+	Parent     string   `json:"parent,omitempty"` // id, or a beginning of it, or name, of an open task: this one gets at most its authority
+	Repo       string   `json:"repo"`             // directory; empty = working directory
+	Base       string   `json:"base"`             // revision; empty = HEAD
+	At         string   `json:"at"`               // path inside; empty = same as the checkout
+	Strategy   Strategy `json:"strategy"`
+	Dirty      Dirty    `json:"dirty,omitempty"`
+	History    History  `json:"history"`
+	Backend    string   `json:"backend"`
+	Rootfs     string   `json:"rootfs"`
+	Need       Vector   `json:"need"`
+	RO         []string `json:"ro"`     // DIR[:DIR]
+	Env        []string `json:"-"`      // K=V or K; values never recorded
+	Grants     []string `json:"grants"` // "ptrace", "userns"
+	Limits     Limits   `json:"limits"`
+	Keep       Keep     `json:"keep"`
+	Trust      bool     `json:"trust"`
+	Unattended bool     `json:"unattended"`
+	Discard    bool     `json:"discard"`
+	Asking     Asking   `json:"asking,omitzero"`
+	// Person: a person started it, whose flags and environment count as theirs.
+	// Terminal: and is there to see and to answer. Doors set both from what they
+	// know, never from a message of a program.
+	Person   bool              `json:"person,omitempty"`
+	Terminal bool              `json:"terminal,omitempty"`
+	Origin   map[string]string `json:"origin,omitempty"` // which source set which field
 }
 
 // Level is one axis of a decision as shown to a person.

@@ -108,7 +108,8 @@ type View struct {
 	Exit        *int        `json:"exit,omitempty"`    // of `run`, once known
 	Supervisor  *ProcessRef `json:"supervisor,omitempty"`
 	Levels      []Level     `json:"levels,omitempty"`
-	Channel     Assurance   `json:"channel,omitempty"` // what was proved of the worker's channel when the boundary was opened
+	Channel     Assurance   `json:"channel,omitempty"`  // what was proved of the worker's channel when the boundary was opened
+	Accepted    []Covered   `json:"accepted,omitempty"` // gaps that somebody accepted
 	Findings    []Finding   `json:"findings,omitempty"`
 	Grants      []Grant     `json:"grants,omitempty"`
 	Limits      Limits      `json:"limits"`

@@ -22,6 +22,7 @@ type requestFlags struct {
 	need, ro, env, grant, allow, publish                        []string
 	image, dirty                                                string
 	trust, unattended, discard                                  bool
+	terminal                                                    bool // of the process that was started
 	asking                                                      askingFlags
 }
 
@@ -77,6 +78,7 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	for _, n := range laterFlags {
 		_ = f.MarkHidden(n)
 	}
+	r.terminal = a != nil && isTerminal(a.cfg.Stdin) && isTerminal(a.cfg.Stderr)
 	r.complete(a, cmd)
 }
 
@@ -111,6 +113,8 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 		Strategy: task.Strategy(r.source), Dirty: task.Dirty(r.dirty), History: task.History(r.history), Keep: task.Keep(r.keep),
 		Need: task.Vector{}, RO: r.ro, Grants: r.grant,
 		Trust: r.trust, Unattended: r.unattended, Discard: r.discard,
+		// Whoever types flags is a person; whether one watches shows in the terminal.
+		Person: true, Terminal: r.terminal,
 		Origin: map[string]string{},
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {

@@ -1,0 +1,226 @@
+package boundary
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/policy"
+	"github.com/caisson-dev/caisson/internal/probe"
+	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Subject is what a policy is asked about.
+type Subject struct {
+	Request task.Request
+	Repo    *source.Repo
+	Person  bool // started by a person, whose environment and flags count as theirs
+}
+
+// Seen is what detectors found.
+type Seen struct {
+	Command []task.Fact // about the command that was given
+	Repo    []task.Fact // about the repository's files at the base commit
+	Notes   []string
+}
+
+// known is what a decision rests on.
+type known struct {
+	facts []task.Fact
+	seen  Seen
+	rules policy.Governing
+	notes []string
+}
+
+// know gathers what is known of a task: how it was started, what policy says,
+// what detectors find, what else is at work. ways gets what would make work in
+// the checkout itself need less.
+func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []string, ways map[task.Axis][]string) (*known, error) {
+	k := &known{}
+	var err error
+	if m.cfg.Policy != nil {
+		if k.rules, err = m.cfg.Policy(ctx, Subject{Request: d.req, Repo: d.repo, Person: d.req.Person}); err != nil {
+			return nil, err
+		}
+	} else {
+		k.rules.Accept.Alone = true
+	}
+	l := policy.Launch{Supervised: d.req.Terminal && !d.req.Unattended, Command: argv, Unfamiliar: k.rules.Unfamiliar, Familiar: k.rules.Familiar}
+	if l.Familiar == "" && l.Unfamiliar == "" {
+		// Another user's repository got here only because git was told to trust it.
+		if d.req.Person {
+			l.Familiar = "a person started the task"
+		}
+	}
+	if d.req.Trust {
+		l.Familiar, l.Unfamiliar = "--trust", ""
+	}
+	if l.Overlaps, err = m.overlapping(ctx, d.repo.Ref, id); err != nil {
+		return nil, err
+	}
+	if d.repo.Ref.Strategy == task.StrategyCheckout {
+		holder, err := m.holder(ctx, d.repo.Ref.Repo, id)
+		if err != nil {
+			return nil, err
+		}
+		w := policy.Direct{Trusted: d.req.Trust, Unattended: d.req.Unattended, Timeout: d.spec.Limits.Timeout, Holder: holder}.Ways()
+		if l.Direct = len(w) == 0; l.Direct {
+			// A person asked for their own checkout and stays with the task: that is
+			// watched work, and what else runs has files of its own.
+			l.Supervised, l.Overlaps = true, nil
+		}
+		ways[task.SRC] = append(w, ways[task.SRC]...)
+	}
+	k.facts = policy.Defaults(l)
+	k.facts = append(k.facts, k.rules.Facts...)
+	if m.cfg.Detect != nil && !l.Direct {
+		if k.seen, err = m.cfg.Detect(ctx, d.repo, argv); err != nil {
+			return nil, err
+		}
+		k.notes = append(k.notes, k.seen.Notes...)
+		k.add(k.seen.Command)
+		k.add(hints(k.seen.Repo, &k.notes))
+	}
+	return k, nil
+}
+
+// add takes what detectors say, but for rules that the operator suppressed.
+func (k *known) add(fs []task.Fact) {
+	for _, f := range fs {
+		if why, off := k.rules.Suppressed[f.Rule]; off && f.Rule != "" {
+			k.notes = append(k.notes, fmt.Sprintf("%s (%s=%s, %s) does not count: %s", f.Rule, f.What, f.Value, f.Evidence, why))
+			continue
+		}
+		k.facts = append(k.facts, f)
+	}
+}
+
+// hints leaves out what a repository mentions but a boundary does not have: its
+// files name devices and kernel modules far more often than a task's work is
+// about them, and no boundary has a device that was not granted. They are said
+// all the same.
+func hints(fs []task.Fact, notes *[]string) []task.Fact {
+	out := []task.Fact{}
+	n := 0
+	for _, f := range fs {
+		if f.What != task.KernelOrDevice {
+			out = append(out, f)
+			continue
+		}
+		if n++; n <= 3 {
+			*notes = append(*notes, fmt.Sprintf("the repository is about a device or the kernel (%s %s): the boundary has none; if the work is about it, say --need KRN=3", f.Rule, f.Evidence))
+		}
+	}
+	return out
+}
+
+// services says what level of task-owned services there is, and why.
+func (k *known) services() (int, string) {
+	for _, f := range append(slices.Clone(k.seen.Command), k.rules.Facts...) {
+		if f.What == task.MutableState && f.Value != "none" || f.What == task.Migrations && f.Value != "none" {
+			return 0, fmt.Sprintf("the task is to use a service (%s=%s, %s), and none of its own was given to it", f.What, f.Value, f.Evidence)
+		}
+	}
+	return task.LevelNA, ""
+}
+
+// overlapping names the tasks at work on the same source.
+func (m *Manager) overlapping(ctx context.Context, ref task.SourceRef, id task.ID) ([]string, error) {
+	ts, err := m.cfg.DB.List(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, t := range ts {
+		v := &t.View
+		if v.ID != id && v.State.Live() && v.Source.Repo == ref.Repo && v.Source.CommonDir == ref.CommonDir {
+			out = append(out, string(v.ID))
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// sharedToday names what exists on this machine and what of it the boundary as
+// planned would leave within reach. It reads no content.
+func (m *Manager) sharedToday(ctx context.Context, d *decided, id task.ID) []task.Instance {
+	eff := d.plan.Effective
+	var out []task.Instance
+	add := func(a task.Axis, least int, kind, name string) {
+		if len(out) < 400 {
+			out = append(out, task.Instance{Axis: a, Kind: kind, Name: name, Reachable: eff[a] != task.LevelNA && eff[a] < least})
+		}
+	}
+	if r := d.repo.Ref; r.CommonDir != "" {
+		add(task.SRC, 1, "checkout", r.Repo)
+		add(task.SRC, 2, "repository", r.CommonDir)
+		for _, w := range d.repo.Worktrees() {
+			if w != r.Repo {
+				add(task.FS, 2, "worktree", w)
+			}
+		}
+	}
+	ts, _ := m.cfg.DB.List(ctx, false)
+	for _, t := range ts {
+		if v := &t.View; v.ID != id && v.State.Live() {
+			add(task.PRC, 2, "task", fmt.Sprintf("%s (%s) on %s", v.ID, v.State, v.Source.Repo))
+		}
+	}
+	s := probe.Survey(probe.SurveyInput{Home: m.cfg.Identity.Home, RuntimeDir: valueOf(m.cfg.Environ, "XDG_RUNTIME_DIR"),
+		Getenv: func(k string) string { return valueOf(m.cfg.Environ, k) }})
+	for _, p := range s.Absent {
+		add(task.FS, 2, "credential", p)
+	}
+	for _, p := range s.Control {
+		add(task.CPL, 2, "socket", p)
+	}
+	for _, p := range s.Agents {
+		add(task.FS, 2, "socket", p)
+	}
+	for _, kv := range m.cfg.Environ {
+		if name, _, _ := strings.Cut(kv, "="); credentialName(name) {
+			add(task.CRD, 1, "variable", name)
+		}
+	}
+	return out
+}
+
+// credentialName says that a variable holds a credential, by its name.
+func credentialName(name string) bool {
+	n := strings.ToUpper(name)
+	for _, w := range []string{"TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL", "DATABASE_URL", "_DSN"} {
+		if strings.Contains(n, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// considered says of every backend, and of none, why it was or was not taken.
+func (d *decided) considered() []task.Considered {
+	short := func(have task.Vector) (out []string) {
+		for _, a := range task.Short(d.plan.Required, have) {
+			out = append(out, fmt.Sprintf("%s %d, has %d", a, d.plan.Required[a], max(have[a], 0)))
+		}
+		return out
+	}
+	mine := task.Considered{Backend: d.driver.Name(), Chosen: true, Short: short(d.plan.Effective)}
+	switch {
+	case !d.caps.Usable:
+		mine.Chosen, mine.Why = false, "not usable here: "+d.caps.Why
+	case len(mine.Short) > 0:
+		mine.Why = "it does not give everything that is needed"
+	default:
+		mine.Why = "it promises every level that is needed, and needs nothing to be installed"
+	}
+	none := task.Considered{Backend: "host", Why: "no execution boundary", Short: short(hostAlone)}
+	if len(none.Short) == 0 {
+		none.Why = "nothing more than a record is needed, but a boundary costs little: none is never taken on its own"
+	}
+	return []task.Considered{mine, none}
+}
+
+// hostAlone is what there is without a boundary: the record and the inventory.
+var hostAlone = task.Vector{task.EVD: 2, task.CLN: 2, task.APR: task.LevelNA, task.VER: task.LevelNA, task.SVC: 0}
