@@ -477,6 +477,12 @@ func (f *fake) Tool(context.Context, string, task.ToolCall, door.ToolOptions) (*
 
 func (f *fake) Questions(context.Context, string) ([]task.Question, error) { return nil, nil }
 
+func (f *fake) Accept(context.Context, door.Actor, task.AcceptRequest) ([]task.Acceptance, error) {
+	return nil, nil
+}
+func (f *fake) Acceptances(context.Context) ([]task.Acceptance, error)   { return nil, nil }
+func (f *fake) Revoke(context.Context, door.Actor, string, string) error { return nil }
+
 func (f *fake) Answer(context.Context, door.Actor, task.Answer) (*task.Question, error) {
 	return nil, task.Errorf(task.CodeNotFound, "fake", "no questions")
 }

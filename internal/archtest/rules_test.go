@@ -96,7 +96,7 @@ var mayStart = map[string]string{
 	"internal/backend/linux/stage": "the worker starts the tool space",
 	"internal/worker/inside":       "starts the tools",
 	"internal/probe":               "attempts from inside what must be impossible",
-	"internal/door/cli":            "the person's pager",
+	"internal/door/cli":            "the person's pager; what says that a person accepts: sudo, ssh-keygen",
 	"internal/wire":                "re-executes the program as supervisor",
 	"cmd/caisson":                  "takes the worker's roles where none is embedded",
 	"bench":                        "measures programs",

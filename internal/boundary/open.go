@@ -76,8 +76,8 @@ func (m *Manager) open(ctx context.Context, req task.Request, argv []string, pro
 	if err != nil {
 		return nil, err
 	}
-	if err := d.plan.Blocked(); err != nil {
-		return nil, err // nothing was created, not even a record
+	if err := m.refused(ctx, d, argv); err != nil {
+		return nil, err // nothing was created
 	}
 	if err := sys.Writable(m.cfg.RuntimeDir); err != nil {
 		return nil, task.Errorf(task.CodeStateStore, "open", "no control socket can be made in the runtime folder: %w", err).

@@ -181,6 +181,31 @@ func (m *Manager) otherWon(ctx context.Context, id task.ID, busy error) error {
 // redecide plans a boundary for what is on record about a task, on the machine
 // as it is today.
 func (m *Manager) redecide(ctx context.Context, l *live, v *task.View, env []string) (*decided, error) {
+	d, err := m.asDecided(v, env)
+	if err != nil {
+		return nil, err
+	}
+	if d.repo, err = source.Reopen(l.ws, v.Source, v.Objects); err != nil {
+		return nil, err
+	}
+	return d, m.weigh(ctx, d, l.id, v.Command)
+}
+
+// again decides for a task that is on record what would be decided today.
+// Nothing of it changes.
+func (m *Manager) again(ctx context.Context, v *task.View) (*decided, error) {
+	d, err := m.asDecided(v, nil)
+	if err != nil {
+		return nil, err
+	}
+	if d.repo, err = source.Reopen(m.workspaceOf(v.ID, v.Source), v.Source, v.Objects); err != nil {
+		return nil, err
+	}
+	return d, m.weigh(ctx, d, v.ID, v.Command)
+}
+
+// asDecided is the request that a task was opened with, as far as it is on record.
+func (m *Manager) asDecided(v *task.View, env []string) (*decided, error) {
 	s := v.Source
 	d := &decided{req: task.Request{
 		Name: v.Name, Repo: s.Repo, Base: s.Base, At: s.Target, Strategy: s.Strategy, Dirty: s.Dirty, History: s.History, Backend: v.Backend,
@@ -201,13 +226,8 @@ func (m *Manager) redecide(ctx context.Context, l *live, v *task.View, env []str
 		return nil, err
 	}
 	var err error
-	if d.driver, err = m.driver(d.req.Backend); err != nil {
-		return nil, err
-	}
-	if d.repo, err = source.Reopen(l.ws, s, v.Objects); err != nil {
-		return nil, err
-	}
-	return d, m.weigh(ctx, d, l.id, v.Command)
+	d.driver, err = m.driver(d.req.Backend)
+	return d, err
 }
 
 // unstick proves that nothing runs any more in a task whose cleanup failed, and

@@ -41,6 +41,11 @@ type Engine interface {
 	Questions(ctx context.Context, ref string) ([]task.Question, error)
 	// Answer answers one of them. An answer from the door that asked is CodeDenied.
 	Answer(ctx context.Context, by Actor, a task.Answer) (*task.Question, error)
+	// Accept puts acceptances of a weaker boundary on record; Acceptances lists
+	// those on record and the policy's standing ones; Revoke takes one back.
+	Accept(ctx context.Context, by Actor, q task.AcceptRequest) ([]task.Acceptance, error)
+	Acceptances(ctx context.Context) ([]task.Acceptance, error)
+	Revoke(ctx context.Context, by Actor, id, reason string) error
 	List(ctx context.Context, all bool) ([]task.View, error)
 	Show(ctx context.Context, ref string) (*task.View, error)
 	Log(ctx context.Context, ref string, follow bool, emit func(Event) error) error

@@ -168,6 +168,15 @@ type (
 	AnswerIn struct {
 		Answer task.Answer `json:"answer"`
 	}
+	// AcceptIn asks to accept a weaker boundary.
+	AcceptIn struct {
+		Request task.AcceptRequest `json:"request"`
+	}
+	// RevokeIn takes an acceptance back.
+	RevokeIn struct {
+		ID     string `json:"id"`
+		Reason string `json:"reason"`
+	}
 	// None is the input or output of operations that have none.
 	None struct{}
 )
@@ -184,6 +193,11 @@ type (
 	ListOut struct {
 		Schema string      `json:"schema"` // "caisson.list/1"
 		Tasks  []task.View `json:"tasks"`
+	}
+	// AcceptOut is what was put on record, or what is.
+	AcceptOut struct {
+		Schema      string            `json:"schema"` // "caisson.acceptances/1"
+		Acceptances []task.Acceptance `json:"acceptances"`
 	}
 	// ToolsOut is the tool contract.
 	ToolsOut struct {
@@ -229,6 +243,17 @@ var Table = []Op{
 	}),
 	op("answer", "answer a call that waits for a person", RolePerson, func(ctx context.Context, c *Call, in *AnswerIn) (*task.Question, error) {
 		return c.Engine.Answer(ctx, c.Actor, in.Answer)
+	}),
+	op("accept", "accept a weaker boundary, on record", RolePerson, func(ctx context.Context, c *Call, in *AcceptIn) (*AcceptOut, error) {
+		as, err := c.Engine.Accept(ctx, c.Actor, in.Request)
+		return acceptOut(as), err
+	}),
+	op("acceptances", "list the acceptances on record", RoleObserver, func(ctx context.Context, c *Call, _ *None) (*AcceptOut, error) {
+		as, err := c.Engine.Acceptances(ctx)
+		return acceptOut(as), err
+	}),
+	op("revoke", "take an acceptance back", RolePerson, func(ctx context.Context, c *Call, in *RevokeIn) (*None, error) {
+		return &None{}, c.Engine.Revoke(ctx, c.Actor, in.ID, in.Reason)
 	}),
 	op("list", "list tasks", RoleObserver, func(ctx context.Context, c *Call, in *ListIn) (*ListOut, error) {
 		vs, err := c.Engine.List(ctx, in.All)
@@ -337,4 +362,11 @@ func (c *Call) progress() func(string) {
 		return func(string) {}
 	}
 	return c.Progress
+}
+
+func acceptOut(as []task.Acceptance) *AcceptOut {
+	if as == nil {
+		as = []task.Acceptance{}
+	}
+	return &AcceptOut{Schema: "caisson.acceptances/1", Acceptances: as}
 }

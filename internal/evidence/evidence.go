@@ -39,6 +39,7 @@ const (
 	FindingRaised     Type = "finding.raised"
 	GrantGiven        Type = "grant.given"
 	Accepted          Type = "acceptance.recorded"
+	Revoked           Type = "acceptance.revoked"
 	ApprovalAsked     Type = "approval.asked"
 	ApprovalAnswered  Type = "approval.answered"
 	ApprovalUsed      Type = "approval.used" // the call that was allowed is about to be made

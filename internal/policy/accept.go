@@ -78,8 +78,8 @@ func mayAccept(a task.Axis, have int, hostile bool) who {
 	return operatorOnly
 }
 
-// acceptable says the same for a person.
-func acceptable(a task.Axis, have int, hostile bool) []string {
+// Acceptable says the same for a person.
+func Acceptable(a task.Axis, have int, hostile bool) []string {
 	switch mayAccept(a, have, hostile) {
 	case userToo:
 		return []string{"user (interactive)", "operator"}
@@ -93,8 +93,7 @@ func acceptable(a task.Axis, have int, hostile bool) []string {
 type Claim struct {
 	Axis           task.Axis
 	Required, Have int
-	Report         string // digest
-	Command        string // digest; empty: none was given
+	Report, Gap    string // digests of the report, with and without the command
 	Task           task.ID
 	Repo           string
 	Now            time.Time
@@ -132,14 +131,18 @@ func Covers(a *task.Acceptance, c Claim) error {
 		if a.Report == "" {
 			return no("it is bound to no report")
 		}
-		if a.Report != c.Report {
+		want := c.Gap
+		if a.Scope == task.ScopeCommand {
+			want = c.Report
+		}
+		if a.Report != want {
 			return no("it was given for another report: what is missing, or why, has changed")
 		}
 	}
 	switch a.Scope {
 	case task.ScopeCommand:
-		if a.Command != c.Command {
-			return no("it is for another command")
+		if a.Standing {
+			return no("for one command there is a report to bind it to")
 		}
 	case task.ScopeTask:
 		if a.Task == "" || a.Task != c.Task {
@@ -198,10 +201,33 @@ func who1(a *task.Acceptance, c Claim) error {
 // May says whether somebody may give an acceptance at all, before it is
 // recorded: the same table, without what only a later plan knows.
 func May(a *task.Acceptance, c Claim) error {
-	c.Report, c.Command, c.Task, c.Repo = a.Report, a.Command, a.Task, a.Repo
+	c.Report, c.Gap, c.Task, c.Repo = a.Report, a.Report, a.Task, a.Repo
 	c.Axis, c.Have, c.Now = a.Axis, a.Level, a.Created
 	if err := Covers(a, c); err != nil {
 		return fmt.Errorf("%w", err)
 	}
 	return nil
+}
+
+// Answered is what an acceptance of this plan's gaps answers.
+func (d *Decision) Answered() task.AcceptReport { return AcceptReport(&d.Plan) }
+
+// AcceptReport is what an acceptance of a plan's gaps answers.
+func AcceptReport(p *task.PlanReport) task.AcceptReport {
+	r := task.AcceptReport{Report: p.Report, Gap: p.Gap, Repo: repoOf(p.Source), Policy: p.Policy, Short: map[task.Axis][2]int{}}
+	for _, f := range p.Facts {
+		r.Hostile = r.Hostile || f.What == task.CodeTrust && f.What.Risk(f.Value) >= f.What.Risk("hostile")
+	}
+	for _, m := range p.Missing {
+		r.Short[m.Axis] = [2]int{m.Required, m.Effective}
+	}
+	return r
+}
+
+// repoOf names a task's repository; where there is none, its folder.
+func repoOf(s task.SourceRef) string {
+	if s.CommonDir != "" {
+		return s.CommonDir
+	}
+	return s.Repo
 }

@@ -123,7 +123,7 @@ func Decide(in Input) (*Decision, error) {
 	if len(in.Command) > 0 {
 		d.command = digest(in.Command)
 	}
-	p.Report = d.report(eff)
+	p.Gap, p.Report, p.Policy = d.report(eff, ""), d.report(eff, "command "+d.command), in.Policy
 	p.Missing = []task.Missing{}
 	for _, a := range task.Short(req, eff) {
 		if acc := d.accepted(a, eff[a]); acc != nil {
@@ -160,7 +160,7 @@ func telling(p Profile) []task.Fact {
 
 // report returns the digest of what an acceptance is bound to: what is needed,
 // what there is, on what it rests and for what.
-func (d *Decision) report(eff task.Vector) string {
+func (d *Decision) report(eff task.Vector, command string) string {
 	type finding struct {
 		ID, Location string
 		Axis         task.Axis
@@ -176,13 +176,11 @@ func (d *Decision) report(eff task.Vector) string {
 	}
 	known := []fact{}
 	for _, f := range telling(d.profile) {
-		if f.What != task.Concurrency { // which tasks run beside changes by the minute; that they do is in what is needed
+		// Who watches and what runs beside changes by the minute; what comes of it is
+		// in what is needed.
+		if f.What != task.Concurrency && (f.What != task.Supervision || f.Value == "broad-unsupervised") {
 			known = append(known, fact{f.What, f.Value, f.Subject, f.Rule})
 		}
-	}
-	repo := d.in.Source.CommonDir
-	if repo == "" {
-		repo = d.in.Source.Repo
 	}
 	return digest(struct {
 		Matrix, Backend, Repo string
@@ -192,17 +190,13 @@ func (d *Decision) report(eff task.Vector) string {
 		Facts                 []fact
 		Grants                []task.Grant
 		Command               string
-	}{Matrix, d.in.Backend, repo, d.in.Source.Strategy, d.Required, eff, fs, known, sortedGrants(d.in.Grants), d.command})
+	}{Matrix, d.in.Backend, repoOf(d.in.Source), d.in.Source.Strategy, d.Required, eff, fs, known, sortedGrants(d.in.Grants), command})
 }
 
 // claim is what acceptances of a gap on a are held against.
 func (d *Decision) claim(a task.Axis, have int) Claim {
-	repo := d.in.Source.CommonDir
-	if repo == "" {
-		repo = d.in.Source.Repo
-	}
-	return Claim{Axis: a, Required: d.Required[a], Have: have, Report: d.Plan.Report, Command: d.command, Task: d.in.Task, Repo: repo,
-		Now: d.in.Now, Unattended: d.in.Unattended, Hostile: d.profile[task.CodeTrust].Value == "hostile", OperatorFloor: d.in.Operator[a], Rules: d.in.Rules}
+	return Claim{Axis: a, Required: d.Required[a], Have: have, Report: d.Plan.Report, Gap: d.Plan.Gap, Task: d.in.Task, Repo: repoOf(d.in.Source),
+		Now: d.in.Now, Unattended: d.in.Unattended, Hostile: task.CodeTrust.Risk(d.profile[task.CodeTrust].Value) >= task.CodeTrust.Risk("hostile"), OperatorFloor: d.in.Operator[a], Rules: d.in.Rules}
 }
 
 func (d *Decision) accepted(a task.Axis, have int) *task.Acceptance {
@@ -282,6 +276,7 @@ func sortedGrants(gs []task.Grant) []task.Grant {
 func PlanDigest(p *task.PlanReport) string {
 	c := *p
 	c.Digest = ""
+	c.Report, c.Gap = "", ""
 	// What runs beside, which backends there were and who accepted a gap say
 	// nothing about what the boundary is.
 	c.Shared, c.Considered, c.Accepted, c.Notes, c.Missing = nil, nil, nil, nil, nil

@@ -20,7 +20,8 @@ type Report struct {
 	Backend     string         `json:"backend"`
 	Platform    string         `json:"platform"`
 	PlanDigest  string         `json:"plan_digest"`
-	Digest      string         `json:"report"` // what an acceptance is bound to
+	Digest      string         `json:"report"` // what an acceptance is bound to: with the command
+	Gap         string         `json:"gap"`    // the same without it
 	Command     string         `json:"command_digest,omitempty"`
 	Facts       []task.Fact    `json:"facts"`
 	Missing     []task.Missing `json:"missing"`
@@ -46,7 +47,7 @@ func (d *Decision) Blocked() error {
 
 func (d *Decision) fail(code task.Code, ms []task.Missing) error {
 	r := &Report{Schema: ReportSchema, Code: code, Matrix: Matrix, Backend: d.Plan.Backend, Platform: d.Platform, PlanDigest: d.Plan.Digest,
-		Digest: d.Plan.Report, Command: d.command, Facts: d.Plan.Facts, Missing: ms, NotIsolated: d.Plan.NotIsolated, Considered: d.Plan.Considered, Shared: d.Plan.Shared}
+		Digest: d.Plan.Report, Gap: d.Plan.Gap, Command: d.command, Facts: d.Plan.Facts, Missing: ms, NotIsolated: d.Plan.NotIsolated, Considered: d.Plan.Considered, Shared: d.Plan.Shared}
 	names := make([]string, len(ms))
 	for i, m := range ms {
 		names[i] = fmt.Sprintf("%s %d (has %d)", m.Axis, m.Required, m.Effective)

@@ -12,7 +12,7 @@ import (
 func (d *Decision) missing(a task.Axis, need, have int, why, lower string) task.Missing {
 	hostile := d.profile[task.CodeTrust].Value == "hostile"
 	return task.Missing{Axis: a, Required: need, Effective: have, WhyRequired: why, WhyLower: lower, Reasons: d.reasons[a],
-		Shared: shared(&d.in, a, have), Blast: blast(&d.in, a, have), Options: d.options(a, need), Acceptable: acceptable(a, have, hostile)}
+		Shared: shared(&d.in, a, have), Blast: blast(&d.in, a, have), Options: d.options(a, need), Acceptable: Acceptable(a, have, hostile)}
 }
 
 // sharedState says what stays shared at each level of an axis; the last entry

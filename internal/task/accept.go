@@ -11,11 +11,12 @@ type Acceptance struct {
 	Level    int    `json:"level"`    // the least that is accepted
 	// Report is the digest of the missing-boundary report that it answers: a new
 	// finding or a higher requirement makes another report. Empty for a standing one.
+	// It is the report's digest with the command for one command, and without for
+	// a task or a repository.
 	Report   string      `json:"report,omitempty"`
 	Scope    AcceptScope `json:"scope"`
-	Task     ID          `json:"task,omitempty"`    // scope task
-	Repo     string      `json:"repo,omitempty"`    // scope repo: the repository's git directory, or the folder
-	Command  string      `json:"command,omitempty"` // scope command: digest of the argv
+	Task     ID          `json:"task,omitempty"` // scope task
+	Repo     string      `json:"repo,omitempty"` // scope repo: the repository's git directory, or the folder
 	Reason   string      `json:"reason"`
 	By       Acceptor    `json:"by"`
 	Created  time.Time   `json:"created"`
@@ -71,4 +72,30 @@ func (a Assured) Rank() int {
 		return 3
 	}
 	return 0
+}
+
+// AcceptRequest asks to put acceptances on record, one for each axis.
+type AcceptRequest struct {
+	Ref    string        `json:"ref"`    // a task, or the digest of a report that was refused
+	Report *AcceptReport `json:"report"` // what Ref stands for, where the caller has it
+	Axes   Vector        `json:"axes"`   // the least level that is accepted on each
+	Scope  AcceptScope   `json:"scope"`
+	For    time.Duration `json:"for_ns"`   // 0: as long as the policy's default
+	Uses   int           `json:"max_uses"` // 0: any number
+	Reason string        `json:"reason"`
+	// What the door knows about who accepts.
+	Assurance Assured   `json:"assurance"`
+	Key       string    `json:"key,omitempty"`
+	Signature string    `json:"signature,omitempty"`
+	SignedAt  time.Time `json:"signed_at,omitzero"`
+}
+
+// AcceptReport is as much of a plan or of a refusal as an acceptance needs.
+type AcceptReport struct {
+	Report  string          `json:"report"`
+	Gap     string          `json:"gap"`
+	Repo    string          `json:"repo"`
+	Policy  string          `json:"policy"`
+	Hostile bool            `json:"hostile,omitempty"`
+	Short   map[Axis][2]int `json:"short"` // required, effective
 }

@@ -19,8 +19,11 @@ type PlanReport struct {
 	Source      SourceRef `json:"source"`
 	Digest      string    `json:"digest"` // sha256 of the canonical plan
 	NotIsolated []string  `json:"not_isolated"`
-	// Report is the digest of what is short and why: acceptances are bound to it.
+	// Report is the digest of what is short and why, with the command, Gap the same
+	// without: acceptances are bound to one of them.
 	Report     string       `json:"report"`
+	Gap        string       `json:"gap"`
+	Policy     string       `json:"policy,omitempty"`     // digest of the policy in force
 	Facts      []Fact       `json:"facts"`                // what is known of the task, the riskiest statements of each kind
 	Considered []Considered `json:"considered,omitempty"` // every backend, and why it was or was not taken
 	Accepted   []Covered    `json:"accepted,omitempty"`   // gaps that somebody accepted

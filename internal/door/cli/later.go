@@ -10,7 +10,7 @@ import (
 // believes that they did something.
 var (
 	laterCommands = []string{
-		"accept", "policy", "check", "ports",
+		"policy", "check", "ports",
 		"trust", "verify", "evidence", "audit", "integrate", "init", "ui", "uhp", "acp",
 	}
 	laterFlags = []string{"allow", "publish", "image"}
@@ -22,7 +22,6 @@ var laterHints = map[string]string{
 	"trust":    "now: the flag --trust of run and open, which is recorded with the task",
 	"verify":   "now: `caisson doctor` tries what this machine can enforce; every task is probed before its first command",
 	"evidence": "now: `caisson log TASK --json`",
-	"accept":   "now: a boundary that is missing stops the task; `caisson plan` lists the ways out",
 	"policy":   "now: the required levels are constant; --need raises them, `caisson plan` shows them",
 	"allow":    "now there is no way out of a boundary: --net none",
 	"publish":  "now: a server inside is reached with `caisson exec TASK -- CMD…`",

@@ -331,9 +331,27 @@ func (a *app) renderPlan(w io.Writer, r *task.PlanReport) error {
 		t.missing(r.Missing)
 	}
 	t.levels(r.Levels, false)
+	t.known(r.Facts)
+	t.considered(r.Considered)
+	t.accepted(r.Accepted)
 	t.findings(r.Findings)
 	t.grants(r.Grants)
+	t.shared(r.Shared)
 	t.notIsolated(r.NotIsolated)
+	if len(r.Notes) > 0 {
+		t.head("also")
+		for _, n := range r.Notes {
+			t.printf("  - %s\n", clean(n))
+		}
+	}
+	if len(r.Missing) > 0 {
+		cmd := "caisson accept " + r.Report
+		for _, m := range r.Missing {
+			cmd += fmt.Sprintf(" --axis %s=%d", m.Axis, max(m.Effective, 0))
+		}
+		t.head("to accept the gap, where that is yours to do")
+		t.printf("  %s --reason TEXT\n", cmd)
+	}
 	return t.err
 }
 
