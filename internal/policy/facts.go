@@ -106,8 +106,8 @@ func (p Profile) at(c task.Characteristic, from string) []task.Fact {
 	return out
 }
 
-// because renders a fact for a person: what, by whom, from where.
-func because(f task.Fact) string {
+// factText renders a fact for a person: what, by whom, from where.
+func factText(f task.Fact) string {
 	s := fmt.Sprintf("%s=%s", f.What, f.Value)
 	if f.Subject != "" {
 		s += " (" + f.Subject + ")"

@@ -245,7 +245,7 @@ func whyText(rs []task.Reason) string {
 		for _, r := range rs {
 			if r.Row == last && r.Fact.What != "" {
 				if n == 0 {
-					text += " because " + because(r.Fact)
+					text += " because " + factText(r.Fact)
 				}
 				n++
 			}
