@@ -195,7 +195,7 @@ func Required(fired []Fired, floors []Floor) (task.Vector, map[task.Axis][]task.
 		}
 	}
 	for a := range why {
-		why[a] = compact(why[a])
+		why[a] = distinct(why[a])
 	}
 	return req, why, nil
 }
@@ -212,7 +212,7 @@ func reasons(f Fired) []task.Reason {
 	return out
 }
 
-func compact(rs []task.Reason) []task.Reason {
+func distinct(rs []task.Reason) []task.Reason {
 	var out []task.Reason
 	for _, r := range rs {
 		if !slices.Contains(out, r) {
