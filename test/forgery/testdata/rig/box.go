@@ -50,6 +50,9 @@ func kernel() string {
 }
 
 func newRig(o order) (*rig, error) {
+	if o.Spawns > 2000 { // the forker beside them runs as long as they do
+		limit = 30 * time.Minute
+	}
 	r := &rig{o: o, book: newBook(), worker: filepath.Join(o.Dir, "worker")}
 	data, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
