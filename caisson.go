@@ -247,7 +247,7 @@ func (t *Task) Call(ctx context.Context, tool string, args any) (*Result, error)
 // "stdout" or "stderr". Of a search that takes its time (grep, glob) it hands on
 // what was found so far: stream is "found" and p one JSON object of the tool's
 // result type, with files that the result begins with. output is called from any
-// goroutine, not after Stream returned.
+// goroutine, not after Stream returned, and keeps nothing of p.
 func (t *Task) Stream(ctx context.Context, tool string, args any, output func(stream string, p []byte)) (*Result, error) {
 	return t.stream(ctx, tool, args, output, nil)
 }

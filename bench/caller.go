@@ -30,6 +30,7 @@ type (
 		Argv   []string       `json:"argv"`   // of a fork
 		Stream bool           `json:"stream"` // take a program's output as it comes
 		N      int            `json:"n"`
+		Pause  time.Duration  `json:"pause"` // before each
 	}
 	answered struct {
 		Took  []time.Duration `json:"took"`
@@ -70,6 +71,7 @@ func playCaller(args []string) int {
 		}
 		var a answered
 		for range o.N {
+			time.Sleep(o.Pause)
 			at := time.Now()
 			n, derr := do(o)
 			a.Took, a.Bytes = append(a.Took, time.Since(at)), a.Bytes+n
@@ -228,6 +230,7 @@ func (c *caller) greet() error {
 // tool makes calls as a client does.
 func (c *caller) tool(o order) (a answered, err error) {
 	for range o.N {
+		time.Sleep(o.Pause)
 		at := time.Now()
 		r, err := c.ask("tools/call", map[string]any{"name": o.Tool, "arguments": o.Args})
 		a.Took = append(a.Took, time.Since(at))

@@ -123,9 +123,10 @@ func (b *bench) callers(ctx context.Context) (c *callers, err error) {
 }
 
 // each makes one call after the other.
-func each(do func() error) func(int) ([]time.Duration, error) {
+func each(pause time.Duration, do func() error) func(int) ([]time.Duration, error) {
 	return func(n int) (took []time.Duration, err error) {
 		for range n {
+			time.Sleep(pause)
 			at := time.Now()
 			if err := do(); err != nil {
 				return took, err
@@ -159,7 +160,10 @@ func (b *bench) commands(ctx context.Context, c contender, why error) *way {
 	}}
 }
 
-const inTurn = 20 // calls a round of what takes no program start
+const (
+	inTurn = 20 // calls a round of what takes no program start
+	breath = 10 * time.Millisecond
+)
 
 // calls compares the roads of a tool call with each other and with commands in
 // containers.
@@ -195,7 +199,7 @@ func (b *bench) readCalls(ctx context.Context, c *callers) error {
 		return err
 	}
 	ways := []*way{
-		{name: "worker", what: "the channel alone, from a Go program that holds it: nothing is recorded, nobody is asked", burst: inTurn, do: each(func() error {
+		{name: "worker", what: "the channel alone, from a Go program that holds it: nothing is recorded, nobody is asked", burst: inTurn, do: each(0, func() error {
 			r, err := c.client.Tool(ctx, read.Tool, raw, nil)
 			r.Close()
 			if err == nil && r.Failure != nil {
@@ -206,7 +210,7 @@ func (b *bench) readCalls(ctx context.Context, c *callers) error {
 		{name: "Go package", what: "Task.Call: decoded, judged, intent and outcome durable", burst: inTurn, do: of(c.api.do, read)},
 		{name: "MCP", what: "tools/call over standard input and output of `caisson mcp`: the same", burst: inTurn, do: of(c.mcp.tool, read)},
 		b.commands(ctx, contender{name: "caisson tool", what: "the same, with a program start", argv: []string{b.o.caisson, "tool", standing, read.Tool, string(raw)}, env: c.in.env()}, c.stands.why[0]),
-		{name: "host", what: "a Go program of the host reads the file itself", burst: inTurn, do: each(func() error { _, err := os.ReadFile(filepath.Join(c.folder, "small")); return err })},
+		{name: "host", what: "a Go program of the host reads the file itself", burst: inTurn, do: each(0, func() error { _, err := os.ReadFile(filepath.Join(c.folder, "small")); return err })},
 	}
 	// The engines' containers do not have the file; one of their own is as good.
 	ways = append(ways, b.entering(ctx, c, contender{}, "cat", "/proc/self/stat")...)
@@ -219,7 +223,9 @@ func (b *bench) readCalls(ctx context.Context, c *callers) error {
 
 func (b *bench) shellCalls(ctx context.Context, c *callers) error {
 	argv := []string{hostBox(), "true"}
-	vector, script := order{Tool: "shell", Args: map[string]any{"argv": argv}}, order{Tool: "shell", Args: map[string]any{"command": "true"}}
+	vector, script := order{Tool: "shell", Args: map[string]any{"argv": argv}, Pause: breath}, order{Tool: "shell", Args: map[string]any{"command": "true"}, Pause: breath}
+	atOnce := vector
+	atOnce.Pause = 0
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -232,9 +238,9 @@ func (b *bench) shellCalls(ctx context.Context, c *callers) error {
 	}
 	ways := []*way{
 		{name: "fork and exec", what: "by a Go program that lives in the namespaces of the unshare line", burst: inTurn, why: c.forkWhy, do: func(n int) ([]time.Duration, error) {
-			return of(c.forker.do, order{Argv: argv})(n)
+			return of(c.forker.do, order{Argv: argv, Pause: breath})(n)
 		}},
-		{name: "worker", what: "the channel alone: nothing is recorded, no output is taken", burst: inTurn, do: each(func() error {
+		{name: "worker", what: "the channel alone: nothing is recorded, no output is taken", burst: inTurn, do: each(breath, func() error {
 			call, err := c.client.Exec(ctx, worker.Command{Argv: argv}, []*os.File{null, null, null})
 			if err != nil {
 				return err
@@ -243,9 +249,10 @@ func (b *bench) shellCalls(ctx context.Context, c *callers) error {
 			return err
 		})},
 		{name: "Go package", what: recorded, burst: inTurn, do: of(c.api.do, vector)},
+		{name: "Go package, without pause", what: "the same at once after the one before: the guardian of a call is still being started when it comes", burst: inTurn, do: of(c.api.do, atOnce)},
 		{name: "MCP", what: recorded, burst: inTurn, do: of(c.mcp.tool, vector)},
 		{name: "fork and exec, bash -c", what: "as the first line", burst: inTurn, why: c.forkWhy, do: func(n int) ([]time.Duration, error) {
-			return of(c.forker.do, order{Argv: []string{"/bin/bash", "-c", "true"}})(n)
+			return of(c.forker.do, order{Argv: []string{"/bin/bash", "-c", "true"}, Pause: breath})(n)
 		}},
 		{name: "Go package, bash -c", what: "the same by a script", burst: inTurn, do: of(c.api.do, script)},
 		{name: "MCP, bash -c", what: "the same by a script", burst: inTurn, do: of(c.mcp.tool, script)},
@@ -255,7 +262,7 @@ func (b *bench) shellCalls(ctx context.Context, c *callers) error {
 	if err := b.rounds(ctx, ways, b.o.rounds); err != nil {
 		return err
 	}
-	b.callTable("call-shell", "`shell true`, by its road", "`true` of a static program, or of a shell where it says so; from the request to the answer. Commands are timed from their start to their exit.", "fork and exec", ways)
+	b.callTable("call-shell", "`shell true`, by its road", "`true` of a static program, or of a shell where it says so; from the request to the answer. Ten milliseconds lie between two calls, as a model lies between them, but where the line says so. Commands are timed from their start to their exit.", "fork and exec", ways)
 	return nil
 }
 
@@ -270,7 +277,7 @@ func (b *bench) bulkCalls(ctx context.Context, c *callers) error {
 	buf := make([]byte, 1<<20)
 	out := order{Tool: "shell", Args: map[string]any{"argv": argv}}
 	ways := []*way{
-		{name: "read_file", what: "the channel alone; the host reads the file that comes with the answer", burst: 1, do: each(func() error {
+		{name: "read_file", what: "the channel alone; the host reads the file that comes with the answer", burst: 1, do: each(0, func() error {
 			r, err := c.client.Tool(ctx, "read_file", raw, nil)
 			if err != nil {
 				return err

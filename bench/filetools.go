@@ -157,7 +157,6 @@ func (b *bench) fileTools(ctx context.Context) (err error) {
 		t.row(m.what, us(50), us(0), us(99), fmt.Sprint(len(took)))
 		b.figures["tools/"+m.key+"/p50"], b.figures["tools/"+m.key+"/p99"] = float64(percentile(took, 50))/1e3, float64(percentile(took, 99))/1e3
 	}
-	b.figures["tools/large"] = largeFile / b.figures["tools/large/p50"] // bytes in a µs are MB in a second
 	b.tables = append(b.tables, t)
 	return nil
 }

@@ -26,22 +26,38 @@ func ratio(name, want, a, b string, ok func(float64) bool) goal {
 	}}
 }
 
+// more judges how much more one figure is than another, in milliseconds.
+func more(name, want, a, b string, limit float64) goal {
+	return goal{name, want, []string{a, b}, func(f map[string]float64) (string, bool) {
+		d := f[a] - f[b]
+		return fmt.Sprintf("%.1f - %.1f = %.1f ms", f[a], f[b], d), d <= limit
+	}}
+}
+
+// least judges a rate in MB/s.
+func least(name, key string, limit float64) goal {
+	return goal{name, fmt.Sprintf("at least %.0f MB/s", limit), []string{key}, func(f map[string]float64) (string, bool) {
+		return fmt.Sprintf("%.0f MB/s", f[key]), f[key] >= limit
+	}}
+}
+
 var goals = []goal{
 	under("in-process: boundary open to worker hello", "within 10 ms", "inside/hello", "ms", 10),
 	ratio("`caisson run --source copy` on an empty folder, first byte, beside bwrap", "at most 2x", "start/caisson run --source copy/first", "start/bwrap/first", func(x float64) bool { return x <= 2 }),
 	ratio("docker run beside `caisson run --source copy`, first byte", "at least 15x", "start/docker run/first", "start/caisson run --source copy/first", func(x float64) bool { return x >= 15 }),
 	under("`caisson run -- true` on a small repository, later runs", "under 60 ms", "small/caisson run, later/exit", "ms", 60),
 	ratio("`caisson run -- true` on the large repository, later runs, beside `git clone --shared` with checkout", "within 1.3x", "large/caisson run, later/exit", "large/git clone --shared/exit", func(x float64) bool { return x <= 1.3 }),
-	{"`caisson exec` beside `caisson version`, exit", "at most 5 ms more", []string{"exec/caisson exec/exit", "exec/caisson version/exit"}, func(f map[string]float64) (string, bool) {
-		a, b := f["exec/caisson exec/exit"], f["exec/caisson version/exit"]
-		return fmt.Sprintf("%.1f - %.1f = %.1f ms", a, b, a-b), a-b <= 5
-	}},
+	more("`caisson exec` beside `caisson version`, exit", "at most 5 ms more", "exec/caisson exec/exit", "exec/caisson version/exit", 5),
 	under("`caisson version`, exit", "under 12 ms", "start/caisson version/exit", "ms", 12),
 	under("small read_file by the worker, median", "within 100 µs", "tools/read/p50", "µs", 100),
 	under("small read_file by the worker, of a hundred the slowest but one", "within 500 µs", "tools/read/p99", "µs", 500),
-	{"100 MB through read_file", "at least 500 MB/s", []string{"tools/large"}, func(f map[string]float64) (string, bool) {
-		return fmt.Sprintf("%.0f MB/s", f["tools/large"]), f["tools/large"] >= 500
-	}},
+	least("100 MB through read_file", "bulk/read_file", 500),
+	more("`shell true` by the Go package beside a fork and exec in a namespace", "at most 3 ms more", "call-shell/Go package/p50", "call-shell/fork and exec/p50", 3),
+	more("`shell true` by MCP beside a fork and exec in a namespace", "at most 3 ms more", "call-shell/MCP/p50", "call-shell/fork and exec/p50", 3),
+	ratio("docker exec beside `shell true` by MCP", "at least 20x", "call-shell/docker exec/p50", "call-shell/MCP/p50", func(x float64) bool { return x >= 20 }),
+	least("100 MB of a command's output, `shell` by the Go package", "bulk/shell, Go package", 500),
+	least("the same, every byte handed on", "bulk/shell, Go package, stream", 500),
+	least("the same by `caisson exec`", "bulk/caisson exec", 500),
 	under("PSS of the worker of an idle open task, at 100 tasks", "under 1.5 MiB", "memory/100/worker", "MiB", 1.5),
 	under("PSS of an idle open task, all together, at 100 tasks", "under 8 MiB", "memory/100/all", "MiB", 8),
 	ratio("grep over the large repository for a text, beside ripgrep", "within 1.5x", "search-rare/grep tool/exit", "search-rare/rg/exit", func(x float64) bool { return x <= 1.5 }),

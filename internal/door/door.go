@@ -110,6 +110,7 @@ type ToolOptions struct {
 	// Output receives what a program writes, as it does: "stdout" or "stderr"; and
 	// what a search finds, as it does: FoundStream, each time one JSON object of the
 	// tool's result type. All of it is claimed.
+	// It keeps nothing of p.
 	Output func(stream string, p []byte)
 	// File is given the file that read_file showed only a part of, open for reading;
 	// it is a regular one, and what is in it may change at any time. Who gets it

@@ -7,7 +7,6 @@
 package capture
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
@@ -28,8 +27,8 @@ const TailSize = 4 << 10
 // Stream collects what goes through one pipe. Safe for concurrent use.
 type Stream struct {
 	// Live receives every piece as it comes, from one goroutine, and is waited
-	// for: a reader that is slow makes the program slow. May be nil. GiveUp ends
-	// the waiting.
+	// for: a reader that is slow makes the program slow. A piece is its until it
+	// returns. May be nil. GiveUp ends the waiting.
 	Live func(p []byte)
 	// Spill opens the file for everything, once there is more than is kept in
 	// memory; the stream closes it. nil: there is none.
@@ -40,6 +39,7 @@ type Stream struct {
 
 	begin  sync.Once
 	pieces chan []byte
+	used   chan []byte   // pieces that Live is done with, for the next ones
 	heard  chan struct{} // closed when Live has got everything
 	gave   chan struct{} // closed by GiveUp
 	giving sync.Once
@@ -63,7 +63,7 @@ func (s *Stream) GiveUp() {
 
 // listen is called once.
 func (s *Stream) listen() {
-	s.pieces, s.heard, s.gave = make(chan []byte, 16), make(chan struct{}), make(chan struct{})
+	s.pieces, s.used, s.heard, s.gave = make(chan []byte, 16), make(chan []byte, 16), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(s.heard)
 		for {
@@ -75,6 +75,10 @@ func (s *Stream) listen() {
 					return
 				}
 				s.Live(p)
+				select {
+				case s.used <- p:
+				default:
+				}
 			}
 		}
 	}()
@@ -86,8 +90,13 @@ func (s *Stream) Write(p []byte) (int, error) {
 	size := len(p)
 	if s.Live != nil {
 		s.begin.Do(s.listen)
+		var piece []byte
 		select {
-		case s.pieces <- bytes.Clone(p):
+		case piece = <-s.used:
+		default:
+		}
+		select {
+		case s.pieces <- append(piece[:0], p...):
 		case <-s.gave:
 		}
 	}
