@@ -25,3 +25,27 @@ type Simple struct {
 	// Why says what makes it so, for a person.
 	Why string `json:"why,omitempty"`
 }
+
+// Begins holds a command against the words of a rule, the first a program's
+// name without a path. sure: the command begins with them, and is all there is.
+// may: it begins with them, or what cannot be seen of it could. Code of the
+// repository that it runs is not counted here; see RunsCode. A rule without
+// words is never sure.
+func (s Simple) Begins(words []string) (sure, may bool) {
+	if s.Opaque || s.Program == "" || len(words) == 0 {
+		return false, true
+	}
+	if s.Program != words[0] {
+		return false, false
+	}
+	n := min(len(s.Argv), len(words))
+	for i := 1; i < n; i++ {
+		if s.Argv[i] != words[i] {
+			return false, false
+		}
+	}
+	if n < len(words) {
+		return false, s.Partial
+	}
+	return true, true
+}
