@@ -23,7 +23,10 @@ import (
 // fake is an engine that behaves, without any boundary: tasks are files in a
 // folder that processes share, commands run on this machine. What a test wants
 // to see fail it says by the task's name or by a flag, as a person would.
-type fake struct{ dir string }
+type fake struct {
+	door.Policies // nil: no script asks the fake for them
+	dir           string
+}
 
 func openFake(_ context.Context, _ bool, _ func(string)) (door.Engine, func(), error) {
 	dir := os.Getenv("CAISSON_STATE_DIR")
@@ -33,7 +36,7 @@ func openFake(_ context.Context, _ bool, _ func(string)) (door.Engine, func(), e
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, task.Errorf(task.CodeStateStore, "fake", "state folder: %w", err)
 	}
-	return &fake{dir}, func() {}, nil
+	return &fake{dir: dir}, func() {}, nil
 }
 
 func (f *fake) path(id task.ID) string { return filepath.Join(f.dir, string(id)+".json") }

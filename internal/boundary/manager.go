@@ -77,6 +77,8 @@ type Config struct {
 	// Hook has the program at path, a person's own, answer a question; false: it
 	// gave no answer. It ends with ctx. May be nil.
 	Hook func(ctx context.Context, path string, q task.Question) (task.Answer, bool, error)
+	// Policies are the operations on policy files; nil: none of them is called.
+	Policies door.Policies
 	// Log receives what no caller can be told, one line at a time; may be nil.
 	Log func(text string)
 }
@@ -103,6 +105,8 @@ type Remote interface {
 
 // Manager implements door.Engine. Safe for concurrent use.
 type Manager struct {
+	door.Policies // another room's work: the operations on policy files
+
 	cfg Config
 
 	mu   sync.Mutex
@@ -114,7 +118,7 @@ func New(cfg Config) *Manager {
 	if cfg.Log == nil {
 		cfg.Log = func(string) {}
 	}
-	return &Manager{cfg: cfg, live: map[task.ID]*live{}}
+	return &Manager{Policies: cfg.Policies, cfg: cfg, live: map[task.ID]*live{}}
 }
 
 // live is one task whose boundary this process holds.

@@ -135,6 +135,9 @@ func TestProject(t *testing.T) {
 	if err != nil || len(r.Raised) != 1 || r.Raised[0].From.String() != "project 1234567:.caisson.yaml:2" {
 		t.Errorf("%v, %v: what the copy leaves out still holds", r.Raised, err)
 	}
+	if docs, err := Project("r", nil, []byte("version: 1\nrequest: {env: [A]}\nchecks: [{name: a, run: [b]}]\nlimits: {pids: 9}\n")); err != nil || docs[0].Document.Request != nil || docs[0].Document.Checks != nil || docs[0].Document.Limits.Pids != 9 {
+		t.Errorf("a copy that nobody committed: %v, %v", docs, err)
+	}
 	for name, c := range map[string][2][]byte{"none": {}, "the same": {base, base}, "removed": {base, nil}, "new": {nil, base}} {
 		docs, err := Project("r", c[0], c[1])
 		if err != nil || len(docs) > 1 {

@@ -19,6 +19,7 @@ import (
 // owns the state, or the control-socket client towards an open task's
 // supervisor. Every TASK argument is an id, a unique prefix of one, or a name.
 type Engine interface {
+	Policies
 	Plan(ctx context.Context, r task.Request, argv []string) (*task.PlanReport, error)
 	// Run opens a task, runs cmd, ends the task. The outcome is valid when err
 	// is nil or when ran is true: then the command ran and err is what came

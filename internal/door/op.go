@@ -212,7 +212,7 @@ type (
 )
 
 // Table lists every operation, in the order help shows them.
-var Table = []Op{
+var Table = append([]Op{
 	op("run", "run one command in a task of its own", RolePerson, func(ctx context.Context, c *Call, in *RunIn) (*RunOut, error) {
 		in.Request.Env = in.Env
 		out, ran, err := c.Engine.Run(ctx, in.Request, in.Command, c.IO)
@@ -303,7 +303,7 @@ var Table = []Op{
 		in.Request.Env = in.Env
 		return c.Engine.Plan(ctx, in.Request, in.Argv)
 	}),
-}
+}, policyOps...)
 
 // Find returns the operation called name, or nil.
 func Find(name string) *Op {

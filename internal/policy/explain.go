@@ -184,11 +184,14 @@ func (r *Rules) deniesCall(d Denied, c ToolPoint) bool {
 // takes away (some) matches when something of the call may be meant, one that
 // gives only when all of it is.
 func (r CallRule) matches(c ToolPoint, some bool) bool {
-	if r.Tool != "" && c.Tool != "*" && !Match(r.Tool, c.Tool) {
-		return false
-	}
-	if r.Tool != "" && c.Tool == "*" && r.Tool != "*" && !some {
-		return false
+	switch {
+	case r.Tool == "" || c.Tool == "*" && r.Tool == "*":
+	case c.Tool != "*":
+		if !Match(r.Tool, c.Tool) {
+			return false
+		}
+	case !some || len(r.Command) == 0:
+		return false // a command alone: a rule about some tool is none about it
 	}
 	switch cmd := (Command{r.Command}); {
 	case len(r.Command) == 0:

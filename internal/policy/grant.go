@@ -131,18 +131,10 @@ func (m *merger) ceiling(d Delegatee, it Item) (Mode, string) {
 // grant notes what may be reached; what is denied as a whole is told as refused.
 func (m *merger) grant(it Item, via string, o Origin) {
 	for _, d := range m.r.Denied {
-		if d.covers(it) {
+		if it.deniedBy(d.Item) {
 			addOnce(m, "refused", &m.r.Refused, Refused{it, "it is denied: " + d.Item.String() + " (" + d.From.String() + ")", o}, it.key()+" "+string(o.Source))
 			return
 		}
 	}
 	addOnce(m, "granted", &m.r.Granted, Granted{it, via, o}, it.key())
-}
-
-// covers says whether nothing of an item is left where d is denied.
-func (d Denied) covers(it Item) bool {
-	if d.Mount != nil && it.Mount != nil {
-		return d.Mount.Touches(MountPoint{string(it.Mount.Path), it.Mount.Mode == AccessRW})
-	}
-	return it.In(d.Item)
 }

@@ -181,6 +181,10 @@ func (o Origin) place() string {
 
 func sourceName(s task.Source) string {
 	switch s {
+	case task.SourceOperator:
+		return "an operator's file"
+	case task.SourceUser:
+		return "a user's file"
 	case task.SourceProject:
 		return "a project's file"
 	case task.SourceAgent:

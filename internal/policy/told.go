@@ -169,6 +169,9 @@ func text(v any) string {
 		for _, it := range x.Items() {
 			items = append(items, it.Kind()+" "+it.String())
 		}
+		if n := len(items); n > 8 {
+			items = append(items[:5], fmt.Sprintf("and %d more", n-5))
+		}
 		mode := x.Mode
 		if mode == "" {
 			mode = ModeAsk
@@ -222,3 +225,6 @@ func (r CallRule) String() string {
 	put("credential", string(r.Credential))
 	return strings.Join(parts, ", ")
 }
+
+// Digest identifies the rules: the same for the same meaning and origins.
+func (r *Rules) Digest() string { return digest(r) }

@@ -62,6 +62,7 @@ type Repo struct {
 	sparseIndex bool // and its index does not list what that leaves out
 	partial     bool // objects may be missing: a partial clone fetches them when needed
 	bare        bool // it has no checkout
+	remotes     []string
 }
 
 // knownExtensions are the repository format extensions that do not change what
@@ -158,6 +159,7 @@ func inspectRepo(ctx context.Context, o Options) (*Repo, error) {
 	r.excludes = conf.excludes(l.common, o.Env)
 	r.attrs, _ = readWithin(l.common, "info/attributes", 1<<20)
 	r.settings = conf.conversions()
+	r.remotes = conf.remotes()
 	return r, nil
 }
 

@@ -29,3 +29,17 @@ func ownerOf(p string) int {
 
 // mayWrite reports whether this process can make entries in p.
 func mayWrite(p string) bool { return unix.Access(p, unix.W_OK|unix.X_OK) == nil }
+
+// noWait opens a pipe that took the place of a file without waiting for its
+// other end.
+const noWait = syscall.O_NONBLOCK | syscall.O_NOFOLLOW
+
+// Inode returns the number of what p is on its file system; 0 when it cannot be
+// told.
+func Inode(p string) uint64 {
+	st, err := os.Stat(p)
+	if err != nil {
+		return 0
+	}
+	return st.Sys().(*syscall.Stat_t).Ino
+}

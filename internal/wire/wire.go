@@ -118,6 +118,7 @@ func newHouse(dirs sys.Dirs, db *inventory.DB, near bool, note func(string)) *ho
 		Serve:  h.serve, Unname: h.unname, Spawn: h.spawn, Remove: h.remove, Checks: h.checks, Usage: usage, Hook: h.hook,
 		Log: note,
 	}
+	cfg.Policies = h.policies()
 	if near {
 		cfg.Near = h.near
 	}

@@ -44,6 +44,11 @@ var documents = []struct {
 	{"close", "What was done or, with --dry-run, would be.", task.CloseReport{}},
 	{"reap", "What was done or, with --dry-run, would be.", task.ReapReport{}},
 	{"doctor", "What this machine can enforce.", task.DoctorReport{}},
+	{"policy show, policy check", "What holds, and who set it where.", door.PolicyOut{}},
+	{"policy explain", "The answer to one question.", door.ExplainOut{}},
+	{"policy diff, policy check --within", "What differs. With --within the exit status is 4 when `within` is false.", door.CompareOut{}},
+	{"policy test", "The table. The exit status is 1 when `failed` is not 0.", door.PolicyTestOut{}},
+	{"trust", "A person's trust in a repository.", door.TrustOut{}},
 	{"version", "The program.", versionResult{}},
 	{"every command, on failure", "In place of the result; the person's lines go to standard error as well.", errorDoc{}},
 }

@@ -10,8 +10,8 @@ import (
 // believes that they did something.
 var (
 	laterCommands = []string{
-		"policy", "check", "ports",
-		"trust", "verify", "evidence", "audit", "integrate", "init", "ui", "uhp", "acp",
+		"check", "ports",
+		"verify", "evidence", "audit", "integrate", "init", "ui", "uhp", "acp",
 	}
 	laterFlags = []string{"allow", "publish", "image"}
 )
@@ -19,10 +19,8 @@ var (
 // laterHints says what serves instead today.
 var laterHints = map[string]string{
 	"check":    "now: `caisson exec TASK -- CMD…`",
-	"trust":    "now: the flag --trust of run and open, which is recorded with the task",
 	"verify":   "now: `caisson doctor` tries what this machine can enforce; every task is probed before its first command",
 	"evidence": "now: `caisson log TASK --json`",
-	"policy":   "now: the required levels are constant; --need raises them, `caisson plan` shows them",
 	"allow":    "now there is no way out of a boundary: --net none",
 	"publish":  "now: a server inside is reached with `caisson exec TASK -- CMD…`",
 	"image":    "now: --rootfs DIR takes an unpacked root",

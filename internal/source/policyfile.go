@@ -1,0 +1,173 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// maxFound bounds how many files Named returns.
+const maxFound = 500
+
+// Named returns the files at the base that are called so or lie in a folder that
+// is, by their paths. What of them is no regular file, larger than limit, or not
+// to be read is an error: nobody may take it for a file that is not there.
+func (r *Repo) Named(ctx context.Context, limit int64, names ...string) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	if r.git == nil || r.Ref.Base == "" {
+		return out, nil
+	}
+	no := func(format string, args ...any) error {
+		return task.Errorf(task.CodeSource, "source.named", format, args...).WithHint("look at it with `git ls-tree -r %s`", r.Ref.Base)
+	}
+	list, err := r.git.Run(ctx, git.Cmd{GitDir: r.gitDir, Max: 1 << 20, Args: append([]string{"ls-tree", "-r", "-z", "--full-tree", r.Ref.Base, "--"}, names...)})
+	if err != nil {
+		return nil, no("the files of the base cannot be listed: %v", err)
+	}
+	recs, whole := git.SplitZ(list)
+	if !whole || len(recs) > maxFound {
+		return nil, no("more than %d files are called %s", maxFound, strings.Join(names, ", "))
+	}
+	var paths, ids []string
+	for _, rec := range recs {
+		head, p, _ := strings.Cut(rec, "\t")
+		f := strings.Fields(head)
+		if len(f) != 3 || !git.IsOID(f[2]) {
+			return nil, no("git's list of the base cannot be read")
+		}
+		if f[0] != "100644" && f[0] != "100755" {
+			return nil, no("%s is no regular file at the base", quote(p))
+		}
+		paths, ids = append(paths, p), append(ids, f[2])
+	}
+	if len(ids) == 0 {
+		return out, nil
+	}
+	b := r.Files()
+	sizes, err := b.sizes(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	want := make([]int, len(ids))
+	for i, n := range sizes {
+		if want[i] = i; n < 0 || n > limit {
+			return nil, no("%s cannot be read at the base: it is not there, or larger than %d KiB", quote(paths[i]), limit>>10)
+		}
+	}
+	return out, b.contents(ctx, ids, sizes, want, func(i int, content []byte) { out[paths[i]] = slices.Clone(content) })
+}
+
+// Lying returns what lies in the checkout under one of those names now, by path;
+// a folder's files are those directly in it. Links are not followed, they and
+// other things that are no files are left out. No checkout has none.
+func (r *Repo) Lying(limit int64, names ...string) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	if r.bare || r.Ref.Repo == "" {
+		return out, nil
+	}
+	root, err := os.OpenRoot(r.Ref.Repo)
+	if err != nil {
+		return nil, task.Errorf(task.CodeSource, "source.lying", "the checkout cannot be opened: %v", err).WithHint("check its permissions")
+	}
+	defer root.Close()
+	for _, n := range names {
+		todo := []string{n}
+		if fi, err := root.Lstat(n); err == nil && fi.IsDir() {
+			todo = nil
+			if d, err := root.Open(n); err == nil {
+				entries, _ := d.ReadDir(maxFound)
+				d.Close()
+				for _, e := range entries {
+					todo = append(todo, n+"/"+e.Name())
+				}
+			}
+		}
+		for _, p := range todo {
+			if b, err := lying(root, p, limit); err != nil {
+				return nil, err
+			} else if b != nil {
+				out[p] = b
+			}
+		}
+	}
+	return out, nil
+}
+
+func lying(root *os.Root, name string, limit int64) ([]byte, error) {
+	fi, err := root.Lstat(name)
+	if err != nil || !fi.Mode().IsRegular() {
+		return nil, nil
+	}
+	bad := func(err error) error {
+		return task.Errorf(task.CodeSource, "source.lying", "%s cannot be read: %v", quote(name), err).WithHint("check its permissions and its size")
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|noWait, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, bad(err)
+	}
+	defer f.Close()
+	if fi, err = f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, nil
+	}
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = errors.New("it is too long")
+	}
+	if err != nil {
+		return nil, bad(err)
+	}
+	if b == nil {
+		b = []byte{}
+	}
+	return b, nil
+}
+
+// Remotes are the URLs of the repository's remotes, that of origin first. They
+// stand in a file that came with the repository: a name, never a proof.
+func (r *Repo) Remotes() []string { return r.remotes }
+
+func (c *config) remotes() []string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(c.last)) {
+		if strings.HasPrefix(k, "remote.") && strings.HasSuffix(k, ".url") {
+			out = append(out, c.last[k])
+		}
+	}
+	if o := c.last["remote.origin.url"]; o != "" {
+		out = append([]string{o}, slices.DeleteFunc(out, func(s string) bool { return s == o })...)
+	}
+	return out
+}
+
+// RemoteHost is the host that a remote's URL names, in lower case; empty for a
+// path.
+func RemoteHost(remote string) string {
+	if strings.Contains(remote, "://") {
+		u, err := url.Parse(remote)
+		if err != nil || u.Scheme == "file" {
+			return ""
+		}
+		return strings.ToLower(u.Hostname())
+	}
+	host, _, ok := strings.Cut(remote, ":")
+	if !ok || strings.Contains(host, "/") || filepath.IsAbs(remote) {
+		return ""
+	}
+	if _, h, at := strings.Cut(host, "@"); at {
+		host = h
+	}
+	return strings.ToLower(host)
+}
