@@ -165,6 +165,8 @@ var detectorCases = []struct {
 	// Scripts in files, through the analysis of commands.
 	{"SCR-15", files{"package.json": "{\"scripts\":{\n\"db:migrate\": \"prisma migrate deploy\"}}"}, "schema package.json:2"},
 	{"SCR-15", files{"Makefile": "up:\n\t@cd x && \\\n\t  alembic upgrade head\n"}, "schema Makefile:3"},
+	{"SCR-17", files{"Makefile": "D ?= $(X)\nX = docker # x\nup:\n\t$(D) build .\n"}, "yes Makefile:4"},
+	{"SCR-17", files{"Makefile": "A = $(B)$(B)$(B)\nB = $(C)$(C)$(C)\nC = $(A)$(A)$(A) docker build\nup:\n\t$(A)\n"}, ""},
 	{"SCR-17", files{"justfile": "up:\n    docker compose up -d {{ x }}\n"}, "yes justfile:2"},
 	{"SCR-21", files{"Taskfile.yml": "tasks:\n  push:\n    cmds:\n      - git push origin main\n"}, "mutate Taskfile.yml:4"},
 	{"SCR-17", files{".github/workflows/x.yml": "jobs:\n  a:\n    steps:\n      - run: |\n          echo ${{ x }}\n          docker build .\n"}, "yes .github/workflows/x.yml:6"},

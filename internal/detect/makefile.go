@@ -28,6 +28,10 @@ func recipes(b []byte) []recipe {
 	var out []recipe
 	target := ""
 	ls := lines(b)
+	vars := makeVars{}
+	for _, l := range ls {
+		vars.note(l)
+	}
 	for i := 0; i < len(ls); i++ {
 		l := ls[i]
 		if !strings.HasPrefix(l, "\t") {
@@ -35,9 +39,9 @@ func recipes(b []byte) []recipe {
 				if j := strings.IndexByte(l, ':'); j > 0 && !strings.HasPrefix(l[j:], ":=") && !strings.HasPrefix(l[j:], "::=") && !strings.Contains(l[:j], "=") && t[0] != '$' {
 					target = strings.TrimSpace(l[:j])
 					needs, body, _ := strings.Cut(strings.TrimLeft(l[j:], ":"), ";")
-					out = append(out, recipe{target, needs, makeText(body), i + 1})
+					out = append(out, recipe{target, needs, vars.text(body), i + 1})
 				} else if _, body, ok := strings.Cut(l, "$(shell "); ok {
-					out = append(out, recipe{"$(shell)", "", makeText(strings.TrimSuffix(strings.TrimSpace(body), ")")), i + 1})
+					out = append(out, recipe{"$(shell)", "", vars.text(strings.TrimSuffix(strings.TrimSpace(body), ")")), i + 1})
 				}
 			}
 			continue
@@ -45,61 +49,90 @@ func recipes(b []byte) []recipe {
 		start := i + 1
 		text := ""
 		text, i = continued(ls, i, "\t")
-		if text = makeText(strings.TrimPrefix(text, "\t")); strings.TrimSpace(text) != "" && !strings.HasPrefix(strings.TrimSpace(text), "#") {
+		if text = vars.text(strings.TrimPrefix(text, "\t")); strings.TrimSpace(text) != "" && !strings.HasPrefix(strings.TrimSpace(text), "#") {
 			out = append(out, recipe{target, "", text, start})
 		}
 	}
 	return out
 }
 
-// makeText takes make's own signs off a line of a recipe.
-func makeText(s string) string {
-	s = strings.TrimLeft(s, " \t@-+")
+// makeVars are variables that a Makefile sets by a line of its own. The
+// environment or the command line may set them otherwise.
+type makeVars map[string]string
+
+// note takes NAME = VALUE, in make's several forms; of several the last counts.
+func (v makeVars) note(l string) {
+	if strings.HasPrefix(l, "\t") || len(l) > 4<<10 {
+		return
+	}
+	name, value, ok := strings.Cut(l, "=")
+	name = strings.TrimSpace(strings.TrimRight(strings.TrimSpace(name), ":?"))
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "export "), "override ")
+	if ok && name != "" && !strings.ContainsAny(name, " \t$:+!#") && len(v) < 1000 {
+		value, _, _ = strings.Cut(value, " #")
+		v[name] = strings.TrimSpace(value)
+	}
+}
+
+// usual are names of variables that a Makefile need not set for their meaning.
+var usual = map[string]string{"MAKE": "make", "GO": "go", "NPM": "npm", "YARN": "yarn", "PNPM": "pnpm", "PYTHON": "python", "PIP": "pip", "DOCKER": "docker", "DOCKER_COMPOSE": "docker-compose", "KUBECTL": "kubectl", "HELM": "helm", "TERRAFORM": "terraform", "CARGO": "cargo", "CC": "cc", "CXX": "c++"}
+
+// text takes make's own signs off a line of a recipe.
+func (v makeVars) text(s string) string {
 	var b strings.Builder
+	v.expand(&b, strings.TrimLeft(s, " \t@-+"), 0)
+	return b.String()
+}
+
+// expand writes s with the variables that are known in their place. What is not,
+// and what grows too long, becomes a variable of the shell: not literal.
+func (v makeVars) expand(b *strings.Builder, s string, depth int) {
+	const other = "$MAKE_VARIABLE"
 	for i := 0; i < len(s); i++ {
 		if s[i] != '$' || i+1 >= len(s) {
 			b.WriteByte(s[i])
 			continue
 		}
 		i++
-		switch c := s[i]; c {
-		case '$':
+		c := s[i]
+		if c == '$' {
 			b.WriteByte('$')
-		case '(', '{':
-			end := byte(')')
-			if c == '{' {
-				end = '}'
+			continue
+		}
+		if c != '(' && c != '{' {
+			b.WriteString(other)
+			continue
+		}
+		end := byte(')')
+		if c == '{' {
+			end = '}'
+		}
+		open, j := 1, i+1
+		for ; j < len(s) && open > 0; j++ {
+			switch s[j] {
+			case c:
+				open++
+			case end:
+				open--
 			}
-			depth, j := 1, i+1
-			for ; j < len(s) && depth > 0; j++ {
-				switch s[j] {
-				case c:
-					depth++
-				case end:
-					depth--
-				}
-			}
-			name := strings.Trim(s[i+1:max(j-1, i+1)], " ")
-			word, _, _ := strings.Cut(name, " ")
-			// The usual names of programs keep what they stand for.
-			switch name {
-			case "MAKE":
-				b.WriteString("make")
-			case "GO", "NPM", "YARN", "PYTHON", "DOCKER", "KUBECTL", "HELM", "TERRAFORM", "CARGO", "CC", "CXX", "PIP", "PNPM", "DOCKER_COMPOSE":
-				b.WriteString(strings.ToLower(strings.ReplaceAll(name, "_", "-")))
-			default:
-				if word == "info" || word == "warning" || word == "error" {
-					b.WriteString(":") // make says it, and no shell
-				} else {
-					b.WriteString("$MAKE_VARIABLE")
-				}
-			}
-			i = j - 1
+		}
+		name := strings.Trim(s[i+1:max(j-1, i+1)], " ")
+		i = j - 1
+		function, _, _ := strings.Cut(name, " ")
+		value, set := v[name]
+		switch {
+		case set && depth < 5 && b.Len() < 16<<10:
+			v.expand(b, value, depth+1)
+		case set:
+			b.WriteString(other)
+		case usual[name] != "":
+			b.WriteString(usual[name])
+		case function == "info" || function == "warning" || function == "error":
+			b.WriteString(":") // make says it, and no shell
 		default:
-			b.WriteString("$MAKE_VARIABLE")
+			b.WriteString(other)
 		}
 	}
-	return b.String()
 }
 
 // justfile reads the recipes of a justfile.

@@ -39,7 +39,7 @@ const (
 	maxYAML    = 128 << 10 // of one in YAML, whose parser is slow
 	maxFiles   = 400
 	maxBytes   = 4 << 20 // of all files
-	maxPerRule = 12      // facts of one rule with the same value
+	maxPerRule = 5       // facts of one rule with the same value
 )
 
 // Scan looks at the files of a tree and says what they would need if they were
