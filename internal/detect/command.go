@@ -300,6 +300,11 @@ func (a *analyser) call(ws []word) {
 	}
 	argv, partial := literal(ws)
 	e := p.effect(argv, partial)
+	for _, w := range argv[1:] {
+		if strings.HasPrefix(w, "/dev/") && (diskDevice(w) || kernelFile(w)) {
+			e |= effKernel
+		}
+	}
 	a.emit(ws, name, extra|e, why)
 	if e&effRepo != 0 && a.look != nil {
 		a.body(name, argv)

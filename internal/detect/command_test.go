@@ -373,6 +373,8 @@ func TestFacts(t *testing.T) {
 		{"redis-cli get x", "mutable_state=cache"},
 		{"redis-server &", "mutable_state=cache needs_ports=yes starts_processes=yes task_runtime_state=yes"},
 		{"modprobe kvm", "kernel_or_device=yes"},
+		{"chmod 666 /dev/kvm", "kernel_or_device=yes"},
+		{"cat /proc/sys/kernel/x /sys/class/y", ""},
 		{"strace ls", "kernel_or_device=yes"},
 		{"dd if=/dev/zero of=/dev/sda", "destructive=yes kernel_or_device=yes"},
 		{"echo x > /dev/sdb", "destructive=yes kernel_or_device=yes"},

@@ -220,14 +220,14 @@ func (s *scan) dependency(_, name, p string, line int) {
 			s.services("SVC-04", r.kind, low, p, line, task.Guess)
 			continue
 		}
-		value := "yes"
+		value, sure := "yes", task.Likely
 		switch r.rule {
 		case "EXT-02":
 			value = "mutate"
 		case "CRD-01":
-			value = "dev"
+			value, sure = "dev", task.Guess
 		}
-		s.found(r.rule, value, low, p, line, task.Likely)
+		s.found(r.rule, value, low, p, line, sure)
 	}
 	if bytes.Contains([]byte(low), []byte("testcontainers")) && len(s.libs[low]) == 0 {
 		s.found("CON-02", "yes", low, p, line, task.Likely)

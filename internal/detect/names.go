@@ -18,7 +18,7 @@ var lockFiles = words(`package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock
 
 // codeFiles run as code when a repository is built, installed or tested.
 var codeFiles = words(`setup.py build.rs binding.gyp conftest.py extconf.rb build.gradle build.gradle.kts settings.gradle settings.gradle.kts build.sbt mix.exs rakefile gruntfile.js gulpfile.js sconstruct wscript noxfile.py tasks.py fabfile.py
- build.zig meson.build cmakelists.txt configure configure.ac makefile.pl build.pl build.xml project.clj build.clj setup.hs metro.config.js webpack.config.js vite.config.ts vite.config.js jest.config.js jest.config.ts babel.config.js .eslintrc.js eslint.config.js eslint.config.mjs build.fsx build.cake`)
+ build.zig meson.build cmakelists.txt configure configure.ac makefile.pl build.pl build.xml project.clj build.clj setup.hs metro.config.js webpack.config.js vite.config.ts vite.config.js jest.config.js jest.config.ts babel.config.js .eslintrc.js eslint.config.js eslint.config.mjs build.fsx build.cake sitecustomize.py usercustomize.py flake.nix shell.nix default.nix`)
 
 // manifests name dependencies and are read.
 var manifests = map[string]func(*scan, *file){
@@ -68,7 +68,7 @@ var secretFiles = words(`id_rsa id_dsa id_ecdsa id_ed25519 .netrc _netrc .pgpass
 
 // agentFolders hold settings of agents; the files in them that can start
 // something are read.
-var agentFolders = []string{".claude", ".cursor", ".codex", ".gemini", ".qwen", ".windsurf", ".continue", ".roo", ".kiro", ".opencode", ".amazonq", ".github/copilot", ".zed"}
+var agentFolders = []string{".claude", ".cursor", ".codex", ".gemini", ".qwen", ".windsurf", ".continue", ".roo", ".kiro", ".opencode", ".amazonq", ".github/copilot", ".zed", ".agents", ".junie"}
 
 // folder is what the folders on the way to a file say. Paths come sorted, so
 // most ask for the folder of the one before.
@@ -171,6 +171,14 @@ func (s *scan) named(p, low string, in *folder) {
 		}
 	case low == "lefthook.yml", low == "lefthook.yaml", low == ".lefthook.yml", low == ".pre-commit-config.yaml", low == ".overcommit.yml", low == ".lintstagedrc":
 		s.found("HST-03", "repo-defined", low, p, 0, task.Likely)
+	case low == ".autoenv", low == ".autoenv.zsh":
+		s.found("HST-02", "repo-defined", low, p, 0, task.Certain)
+	case low == ".aider.conf.yml":
+		s.found("HST-06", "repo-defined", low, p, 0, task.Likely)
+	case strings.HasSuffix(low, ".xml") && (strings.HasSuffix(dir, ".idea/runConfigurations") || strings.HasSuffix(dir, ".run")):
+		s.found("HST-07", "repo-defined", low, p, 0, task.Likely)
+	case low == "config.toml" && strings.HasSuffix(dir, "supabase"):
+		s.found("SVC-06", "emulator", "supabase", p, 0, task.Likely)
 	case low == ".mcp.json" || low == "mcp.json", low == "mcp_settings.json":
 		s.want(1, p, "HST-06", (*scan).agentJSON)
 	case strings.HasSuffix(dir, ".vscode") && (low == "tasks.json" || low == "settings.json" || low == "launch.json"):

@@ -22,7 +22,7 @@ func init() {
 		"printf": (*analyser).subscript, "read": (*analyser).subscript, "unset": (*analyser).subscript, "test": (*analyser).subscript, "[": (*analyser).subscript,
 		"let": (*analyser).subscript, "mapfile": (*analyser).subscript, "readarray": (*analyser).subscript, "export": (*analyser).subscript, "declare": (*analyser).subscript,
 		"enable": (*analyser).builtin, "hash": (*analyser).builtin, "complete": (*analyser).builtin, "compgen": (*analyser).builtin, "bind": (*analyser).builtin, "shopt": (*analyser).builtin, "fc": (*analyser).builtin, "history": (*analyser).builtin,
-		"cp": (*analyser).toDevice, "tee": (*analyser).toDevice, "mv": (*analyser).toDevice, "cat": (*analyser).toDevice, "ls": (*analyser).toDevice,
+		"cp": (*analyser).toDevice, "tee": (*analyser).toDevice, "mv": (*analyser).toDevice, "cat": (*analyser).toDevice,
 	}
 	for name, verbs := range runners {
 		v := words(verbs)
@@ -322,9 +322,9 @@ func (a *analyser) dd(ws []word, name string, extra effect) {
 func (a *analyser) toDevice(ws []word, name string, extra effect) {
 	e := extra
 	for _, w := range ws[1:] {
-		if diskDevice(w.s) || kernelFile(w.s) {
+		if (diskDevice(w.s) || kernelFile(w.s)) && (name == "cp" || name == "mv" || name == "tee" || strings.HasPrefix(w.s, "/dev/")) {
 			e |= effKernel
-			if name != "cat" && name != "ls" && diskDevice(w.s) {
+			if name != "cat" && diskDevice(w.s) {
 				e |= effDestroy
 			}
 		}

@@ -63,20 +63,20 @@ var scanRules = []Detector{
 	{"SVC-03", task.MutableState, "db queue bucket cache external", ".env files and configuration", "an address of a service, by the name of its setting and its host"},
 	{"SVC-04", task.MutableState, "db queue bucket cache", "package.json go.mod requirements.txt pyproject.toml Gemfile Cargo.toml pom.xml build.gradle", "a client library of a service"},
 	{"SVC-05", task.MutableState, "db", "*.sqlite *.sqlite3 *.db", "a database file in the repository"},
-	{"SVC-06", task.MutableState, "emulator", "firebase.json, localstack, supabase/config.toml", "an emulator's settings"},
+	{"SVC-06", task.MutableState, "emulator", "firebase.json supabase/config.toml", "an emulator's settings"},
 	{"SVC-07", task.TaskRuntimeState, "yes", "Compose files", "a named volume keeps state between runs"},
 
 	{"MIG-01", task.Migrations, "data schema roles", "numbered files in migrations/ db/migrate/ alembic/versions/ prisma/migrations/ and others, and their SQL", "migrations of a database"},
 	{"MIG-02", task.Migrations, "schema", "alembic.ini schema.prisma atlas.hcl flyway.conf liquibase.properties knexfile.* diesel.toml dbmate and others", "settings of a migration tool"},
 	{"MIG-03", task.Migrations, "data schema roles", "*.sql", "SQL that sets a database up"},
 
-	{"CON-01", task.CreatesContainers, "yes", "Dockerfile Containerfile, Compose files, devcontainer.json, Jib, ko, Skaffold", "containers are built or started"},
+	{"CON-01", task.CreatesContainers, "yes", "Dockerfile Containerfile, Compose files, devcontainer.json, CI", "containers are built or started"},
 	{"CON-02", task.NeedsRuntimeAPI, "yes", "package.json go.mod requirements.txt pyproject.toml Cargo.toml pom.xml build.gradle", "a library that talks to a container runtime: testcontainers, a Docker client"},
 	{"CON-03", task.NeedsRuntimeAPI, "yes", "Compose files, devcontainer.json, CI", "the socket of a container runtime is mounted, or a runtime runs inside"},
 
 	{"KRN-01", task.KernelOrDevice, "yes", "Compose files, devcontainer.json, CI", "privileged, a capability, a device, or a namespace of the host"},
 	{"KRN-02", task.KernelOrDevice, "yes", "*.bpf.c Kbuild *.ko Vagrantfile *.rules dkms.conf and others", "files of a kernel module, eBPF, a virtual machine or a device"},
-	{"KRN-03", task.KernelOrDevice, "yes", "manifests and scripts", "a library or a word that means the kernel or a device: kvm, ebpf, modprobe, /dev/…"},
+	{"KRN-03", task.KernelOrDevice, "yes", "manifests", "a library for the kernel or a device: eBPF, KVM, USB, FUSE, raw network and others"},
 
 	{"PRC-01", task.StartsProcesses, "yes", "Compose files, Procfile, devcontainer.json", "processes that stay"},
 	{"PRC-02", task.NeedsPorts, "yes", "Compose files, Dockerfile, devcontainer.json", "a port is published"},
@@ -85,16 +85,16 @@ var scanRules = []Detector{
 	{"EXT-02", task.ExternalAccess, "mutate", "*.tf Pulumi.yaml cdk.json serverless.yml Chart.yaml kustomization.yaml Kubernetes manifests ansible and others", "infrastructure as code"},
 	{"EXT-03", task.ExternallyVisible, "yes", "vercel.json netlify.toml fly.toml wrangler.toml firebase.json app.yaml .goreleaser.yaml and others", "settings of a deployment or of publishing"},
 
-	{"CRD-01", task.Credentials, "dev prod", ".env files and configuration", "a credential, by the name of its setting"},
+	{"CRD-01", task.Credentials, "dev prod", ".env files, configuration and manifests", "a credential, by the name of its setting, or a client library of a service that needs one"},
 	{"CRD-02", task.Credentials, "dev prod", "*.pem *.key *.p12 id_rsa credentials.json service-account*.json .netrc and others", "a file that holds a credential, by its name"},
 
 	{"HST-01", task.Executes, "repo-defined", "devcontainer.json", "initializeCommand: code that runs on the host before there is a boundary"},
-	{"HST-02", task.Executes, "repo-defined", ".envrc mise.toml .mise.toml .tool-versions .autoenv", "code that runs when somebody steps into the folder"},
+	{"HST-02", task.Executes, "repo-defined", ".envrc mise.toml .mise.toml .autoenv .autoenv.zsh", "code that runs when somebody steps into the folder"},
 	{"HST-03", task.Executes, "repo-defined", ".husky/ .githooks/ lefthook.yml .pre-commit-config.yaml", "hooks of git"},
 	{"HST-04", task.Executes, "repo-defined", ".gitattributes", "a filter, a merge or a diff driver: git runs what its name stands for"},
 	{"HST-05", task.ExternalAccess, "read", ".gitmodules and submodules", "other repositories are fetched"},
-	{"HST-06", task.Executes, "repo-defined", ".mcp.json .claude/ .cursor/ .codex/ .gemini/ .qwen/ .vscode/mcp.json", "settings of an agent that start processes on the host"},
-	{"HST-07", task.Executes, "repo-defined", ".vscode/tasks.json .vscode/settings.json .idea/", "settings of an editor that start processes on the host"},
+	{"HST-06", task.Executes, "repo-defined", ".mcp.json .claude/ .cursor/ .codex/ .gemini/ .qwen/ .vscode/mcp.json .aider.conf.yml and others", "settings of an agent that start processes on the host"},
+	{"HST-07", task.Executes, "repo-defined", ".vscode/tasks.json .vscode/settings.json .vscode/launch.json .idea/runConfigurations/ .run/", "settings of an editor that start processes on the host"},
 
 	{"PII-01", task.PersonalData, "yes", "dumps and tables of data, by their names", "perhaps data of persons"},
 }
