@@ -158,6 +158,8 @@ func (s *scan) named(p, low string, in *folder) {
 		s.want(2, p, "SVC-02", (*scan).actions)
 	case yaml && (strings.HasSuffix(dir, ".circleci") || strings.HasSuffix(dir, ".buildkite") || strings.HasSuffix(dir, ".woodpecker")):
 		s.want(2, p, "SVC-02", (*scan).genericCI)
+	case low == "config.toml" && strings.HasSuffix(dir, "supabase"):
+		s.found("SVC-06", "emulator", "supabase", p, 0, task.Likely)
 	case configName(low):
 		s.want(4, p, "SVC-03", (*scan).config)
 	case strings.HasSuffix(low, ".just"):
@@ -177,8 +179,6 @@ func (s *scan) named(p, low string, in *folder) {
 		s.found("HST-06", "repo-defined", low, p, 0, task.Likely)
 	case strings.HasSuffix(low, ".xml") && (strings.HasSuffix(dir, ".idea/runConfigurations") || strings.HasSuffix(dir, ".run")):
 		s.found("HST-07", "repo-defined", low, p, 0, task.Likely)
-	case low == "config.toml" && strings.HasSuffix(dir, "supabase"):
-		s.found("SVC-06", "emulator", "supabase", p, 0, task.Likely)
 	case low == ".mcp.json" || low == "mcp.json", low == "mcp_settings.json":
 		s.want(1, p, "HST-06", (*scan).agentJSON)
 	case strings.HasSuffix(dir, ".vscode") && (low == "tasks.json" || low == "settings.json" || low == "launch.json"):
