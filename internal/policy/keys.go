@@ -89,7 +89,7 @@ var Keys = []Key{
 	{"acceptance", operators, JoinNone, "How a person may accept that a layer is missing.", ""},
 	{"acceptance.max_ttl", operators, JoinMin, "The longest time for which somebody may accept.", "8h"},
 	{"acceptance.min_assurance", operators, JoinMax, "How sure it must be, per axis, that a person accepts; default is for axes that are not named.", "AXIS or default: none, tty, os-auth, hardware"},
-	{"acceptance.delegable", operators, JoinIntersect, "Axes on which a user may accept what is else the operator's to accept, where the table in the text above allows it.", "list of axes"},
+	{"acceptance.delegable", operators, JoinIntersect, "Axes on which a user may accept what is else the operator's to accept, where the table of acceptances allows it.", "list of axes"},
 	{"acceptances", operators, JoinUnion, "Gaps that are accepted beforehand, also where nobody is there.", "list"},
 	{"acceptances[].axis", operators, JoinNone, "The axis.", "an axis"},
 	{"acceptances[].level", operators, JoinNone, "The least level that is accepted there.", "level"},
