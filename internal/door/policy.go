@@ -22,6 +22,8 @@ type Policies interface {
 	TestPolicy(ctx context.Context, in PolicyTestIn) (*PolicyTestOut, error)
 	// PolicySchema returns the JSON Schema of a policy file.
 	PolicySchema(ctx context.Context) (json.RawMessage, error)
+	// Init writes a first policy file for a repository, and a section for agents.
+	Init(ctx context.Context, in InitIn) (*InitOut, error)
 	// Trust records, revokes or lists a person's trust in repositories.
 	Trust(ctx context.Context, in TrustIn) (*TrustOut, error)
 }
@@ -136,6 +138,25 @@ type (
 		Since time.Time `json:"since"`
 		Files []string  `json:"files"`
 	}
+	// InitIn asks for a first policy file.
+	InitIn struct {
+		Repo   string `json:"repo"`   // a folder in it; empty: the working directory
+		Agents bool   `json:"agents"` // also the section in AGENTS.md
+		DryRun bool   `json:"dry_run"`
+	}
+	// InitOut is what was written, or would be.
+	InitOut struct {
+		Schema string      `json:"schema"` // "caisson.init/1"
+		Files  []InitFile  `json:"files"`
+		Found  []task.Fact `json:"found"` // what the files of the repository tell
+	}
+	// InitFile is one file of them.
+	InitFile struct {
+		Path    string `json:"path"`    // absolute
+		Text    string `json:"text"`    // of a section: the section alone
+		Written bool   `json:"written"` // false: it would be, or has it already
+		There   bool   `json:"there"`   // it was there before
+	}
 	// SchemaOut is a JSON Schema.
 	SchemaOut struct {
 		JSON json.RawMessage `json:"json"`
@@ -159,6 +180,9 @@ var policyOps = []Op{
 	op("policy-schema", "print the JSON Schema of policy files", RoleObserver, func(ctx context.Context, c *Call, _ *None) (*SchemaOut, error) {
 		b, err := c.Engine.PolicySchema(ctx)
 		return &SchemaOut{b}, err
+	}),
+	op("init", "write a first policy file", RolePerson, func(ctx context.Context, c *Call, in *InitIn) (*InitOut, error) {
+		return c.Engine.Init(ctx, *in)
 	}),
 	op("trust", "say that a repository's code is known", RolePerson, func(ctx context.Context, c *Call, in *TrustIn) (*TrustOut, error) {
 		return c.Engine.Trust(ctx, *in)

@@ -48,6 +48,7 @@ var documents = []struct {
 	{"policy explain", "The answer to one question.", door.ExplainOut{}},
 	{"policy diff, policy check --within", "What differs. With --within the exit status is 4 when `within` is false.", door.CompareOut{}},
 	{"policy test", "The table. The exit status is 1 when `failed` is not 0.", door.PolicyTestOut{}},
+	{"init", "What was written or, with --print, would be.", door.InitOut{}},
 	{"trust", "A person's trust in a repository.", door.TrustOut{}},
 	{"version", "The program.", versionResult{}},
 	{"every command, on failure", "In place of the result; the person's lines go to standard error as well.", errorDoc{}},

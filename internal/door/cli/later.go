@@ -11,7 +11,7 @@ import (
 var (
 	laterCommands = []string{
 		"check", "ports",
-		"verify", "evidence", "audit", "integrate", "init", "ui", "uhp", "acp",
+		"verify", "evidence", "audit", "integrate", "ui", "uhp", "acp",
 	}
 	laterFlags = []string{"allow", "publish", "image"}
 )
