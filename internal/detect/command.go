@@ -51,6 +51,7 @@ const (
 	maxText   = 64 << 10
 	maxSimple = 500 // simple commands of one analysis
 	maxDepth  = 8   // of scripts inside of words
+	maxNested = 16  // of programs that start others
 )
 
 // word is one word of a command; s is its value where it is literal.
@@ -72,6 +73,7 @@ type analyser struct {
 	outer   int    // depth of what stands in the file itself
 	dir     string // in the repository, where "cd" led
 	depth   int
+	nest    int
 	funcs   map[string]bool
 	scripts map[string]bool // bodies that were analysed, so that a script may call itself
 	full    bool
@@ -252,6 +254,12 @@ func (a *analyser) call(ws []word) {
 		a.opaque("")
 		return
 	}
+	if a.nest >= maxNested || len(ws) > maxWords {
+		a.opaque("more programs that start others, or more words, than anybody writes")
+		return
+	}
+	a.nest++
+	defer func() { a.nest-- }()
 	if !ws[0].lit || ws[0].s == "" {
 		a.emit(nil, "", effOpaque, "the name of the program is not literal")
 		return

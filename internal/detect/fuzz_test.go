@@ -17,6 +17,8 @@ func FuzzScript(f *testing.F) {
 	f.Add(strings.Repeat("$(", 999))
 	f.Add(strings.Repeat("if ", 20000))
 	f.Add(strings.Repeat("! ", 30000))
+	f.Add(strings.Repeat("sudo ", 12000))
+	f.Add(strings.Repeat("find -exec ", 5000))
 	f.Fuzz(func(t *testing.T, text string) {
 		a := Script(text, nil)
 		for i, s := range a.Simple {
