@@ -284,7 +284,7 @@ func (a *analyser) call(ws []word) {
 		a.unwrap(w, ws)
 		return
 	}
-	if f := specials[name]; f != nil {
+	if f := specials()[name]; f != nil {
 		f(a, ws, name, extra)
 		return
 	}

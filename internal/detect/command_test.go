@@ -260,7 +260,7 @@ func TestTables(t *testing.T) {
 		}
 	}
 	for _, n := range []string{"docker", "npm", "git", "ls", "terraform"} {
-		if programs()[n] == nil && specials[n] == nil {
+		if programs()[n] == nil && specials()[n] == nil {
 			t.Errorf("%s is in no table", n)
 		}
 	}

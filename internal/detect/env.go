@@ -2,6 +2,7 @@ package detect
 
 import (
 	"strings"
+	"sync"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -38,12 +39,14 @@ func (s *scan) config(f *file) {
 }
 
 // dsnSchemes are the schemes of addresses by the service they lead to.
-var dsnSchemes = map[string]effect{
-	"postgres": effDB, "postgresql": effDB, "mysql": effDB, "mysql2": effDB, "mariadb": effDB, "mongodb": effDB, "mongodb+srv": effDB, "mssql": effDB, "sqlserver": effDB, "oracle": effDB, "cockroachdb": effDB, "clickhouse": effDB, "cassandra": effDB, "neo4j": effDB, "bolt": effDB, "postgis": effDB, "jdbc": effDB, "ecto": effDB, "influxdb": effDB, "libsql": effDB,
-	"amqp": effQueue, "amqps": effQueue, "kafka": effQueue, "nats": effQueue, "mqtt": effQueue, "mqtts": effQueue, "stomp": effQueue, "pulsar": effQueue, "sqs": effQueue,
-	"redis": effCache, "rediss": effCache, "valkey": effCache, "memcached": effCache, "memcache": effCache,
-	"s3": effBucket, "gs": effBucket, "azblob": effBucket, "wasb": effBucket,
-}
+var dsnSchemes = sync.OnceValue(func() map[string]effect {
+	return map[string]effect{
+		"postgres": effDB, "postgresql": effDB, "mysql": effDB, "mysql2": effDB, "mariadb": effDB, "mongodb": effDB, "mongodb+srv": effDB, "mssql": effDB, "sqlserver": effDB, "oracle": effDB, "cockroachdb": effDB, "clickhouse": effDB, "cassandra": effDB, "neo4j": effDB, "bolt": effDB, "postgis": effDB, "jdbc": effDB, "ecto": effDB, "influxdb": effDB, "libsql": effDB,
+		"amqp": effQueue, "amqps": effQueue, "kafka": effQueue, "nats": effQueue, "mqtt": effQueue, "mqtts": effQueue, "stomp": effQueue, "pulsar": effQueue, "sqs": effQueue,
+		"redis": effCache, "rediss": effCache, "valkey": effCache, "memcached": effCache, "memcache": effCache,
+		"s3": effBucket, "gs": effBucket, "azblob": effBucket, "wasb": effBucket,
+	}
+})
 
 // dsnNames are parts of names of settings that lead to a service by host and
 // port.
@@ -65,7 +68,7 @@ func (s *scan) setting(name, value, p string, line int) {
 	}
 	up := strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name))
 	scheme, host := dsn(value)
-	kind := dsnSchemes[scheme]
+	kind := dsnSchemes()[scheme]
 	if kind == 0 && value != "" {
 		for _, d := range dsnNames {
 			if strings.Contains(up, d.part) && (strings.HasSuffix(up, "HOST") || strings.HasSuffix(up, "URL") || strings.HasSuffix(up, "URI") || strings.HasSuffix(up, "DSN") || strings.HasSuffix(up, "ADDR") || strings.HasSuffix(up, "ADDRESS") || strings.HasSuffix(up, "SERVERS") || strings.HasSuffix(up, "ENDPOINT") || strings.HasSuffix(up, "BUCKET") || strings.HasSuffix(up, "SERVER")) {

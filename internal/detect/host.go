@@ -31,7 +31,7 @@ func (s *scan) gitattributes(f *file) {
 	for i, l := range lines(f.b) {
 		for _, w := range strings.Fields(l) {
 			key, name, ok := strings.Cut(w, "=")
-			if ok && (key == "filter" || key == "merge" || key == "diff") && !plainDriver[name] && !strings.HasPrefix(l, "#") {
+			if ok && (key == "filter" || key == "merge" || key == "diff") && !plainDriver()[name] && !strings.HasPrefix(l, "#") {
 				s.found("HST-04", "repo-defined", key+"="+name, f.path, i+1, task.Certain)
 			}
 		}
@@ -39,7 +39,7 @@ func (s *scan) gitattributes(f *file) {
 }
 
 // plainDriver are names that git itself knows and that start nothing.
-var plainDriver = words(`union binary text ours ada bash bibtex cpp csharp css dts elixir fortran fountain golang html java kotlin markdown matlab objc pascal perl php python ruby rust scheme tex astextplain exif`)
+var plainDriver = lazyWords(`union binary text ours ada bash bibtex cpp csharp css dts elixir fortran fountain golang html java kotlin markdown matlab objc pascal perl php python ruby rust scheme tex astextplain exif`)
 
 func (s *scan) gitmodules(f *file) {
 	for i, l := range lines(f.b) {

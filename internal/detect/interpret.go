@@ -1,6 +1,9 @@
 package detect
 
-import "strings"
+import (
+	"strings"
+	"sync"
+)
 
 // interpreter is a program that runs code.
 type interpreter struct {
@@ -16,23 +19,25 @@ var (
 	pythonKind = &interpreter{code: "c", value: "WXQ"}
 )
 
-var interpreters = map[string]*interpreter{
-	"sh": shellKind, "bash": shellKind, "dash": shellKind, "zsh": shellKind, "ksh": shellKind, "mksh": shellKind, "ash": shellKind, "rbash": shellKind, "yash": shellKind,
-	"fish": {code: "cC", long: "--command --init-command"}, "csh": {code: "c"}, "tcsh": {code: "c"}, "nu": {code: "c", long: "--commands"}, "elvish": {code: "c"}, "xonsh": {code: "c"}, "osh": {code: "c"}, "ysh": {code: "c"}, "pwsh": {code: "cC", long: "-Command -EncodedCommand -command -ec -enc"}, "powershell": {code: "cC", long: "-Command -EncodedCommand -command -ec -enc"}, "cmd": {code: "c"},
-	"python": pythonKind, "pypy": pythonKind, "ipython": pythonKind, "micropython": pythonKind, "jython": pythonKind, "coverage": {}, "python3": pythonKind,
-	"node": {code: "ep", long: "--eval --print -pe", value: "rC"}, "nodejs": {code: "ep", long: "--eval --print", value: "r"}, "deno": {verbs: words("eval repl")}, "qjs": {code: "e"}, "tsx": {code: "ep", long: "--eval --print"}, "ts-node": {code: "ep", long: "--eval --print"},
-	"perl": {code: "eE", value: "I"}, "ruby": {code: "e", value: "IrC"}, "irb": {}, "php": {code: "rBRE", value: "cdfz"}, "lua": {code: "e", value: "l"}, "luajit": {code: "e", value: "l"}, "tclsh": {}, "wish": {}, "expect": {code: "c"},
-	"R": {code: "e"}, "Rscript": {code: "e"}, "julia": {code: "eE", value: "JLp"}, "elixir": {code: "e", long: "--eval --rpc-eval"}, "erl": {long: "-eval -s -run"}, "iex": {code: "e"}, "guile": {code: "ce"}, "racket": {code: "e"}, "scheme": {}, "sbcl": {long: "--eval --load"}, "clisp": {code: "x"}, "emacs": {long: "--eval -f --execute --batch"}, "ghci": {code: "e"}, "runghc": {code: "e"}, "runhaskell": {code: "e"},
-	"groovy": {code: "e"}, "scala": {code: "e"}, "kotlinc": {}, "jshell": {}, "java": {}, "osascript": {code: "e"}, "gawk": {}, "swipl": {code: "gt"}, "gnuplot": {code: "e"}, "octave": {long: "--eval"}, "ocaml": {code: "e"}, "bb": {code: "e"}, "janet": {code: "e"}, "awk": {}, "mawk": {}, "nawk": {}, "bc-run": {}, "m4": {}, "vim": {}, "vi": {}, "nvim": {}, "ex": {}, "ed": {}, "view": {}, "gvim": {}, "mono": {}, "wasmtime": {}, "wasmer": {}, "wine": {}, "gdb-run": {}, "source": {}, ".": {},
-}
+var interpreters = sync.OnceValue(func() map[string]*interpreter {
+	return map[string]*interpreter{
+		"sh": shellKind, "bash": shellKind, "dash": shellKind, "zsh": shellKind, "ksh": shellKind, "mksh": shellKind, "ash": shellKind, "rbash": shellKind, "yash": shellKind,
+		"fish": {code: "cC", long: "--command --init-command"}, "csh": {code: "c"}, "tcsh": {code: "c"}, "nu": {code: "c", long: "--commands"}, "elvish": {code: "c"}, "xonsh": {code: "c"}, "osh": {code: "c"}, "ysh": {code: "c"}, "pwsh": {code: "cC", long: "-Command -EncodedCommand -command -ec -enc"}, "powershell": {code: "cC", long: "-Command -EncodedCommand -command -ec -enc"}, "cmd": {code: "c"},
+		"python": pythonKind, "pypy": pythonKind, "ipython": pythonKind, "micropython": pythonKind, "jython": pythonKind, "coverage": {}, "python3": pythonKind,
+		"node": {code: "ep", long: "--eval --print -pe", value: "rC"}, "nodejs": {code: "ep", long: "--eval --print", value: "r"}, "deno": {verbs: words("eval repl")}, "qjs": {code: "e"}, "tsx": {code: "ep", long: "--eval --print"}, "ts-node": {code: "ep", long: "--eval --print"},
+		"perl": {code: "eE", value: "I"}, "ruby": {code: "e", value: "IrC"}, "irb": {}, "php": {code: "rBRE", value: "cdfz"}, "lua": {code: "e", value: "l"}, "luajit": {code: "e", value: "l"}, "tclsh": {}, "wish": {}, "expect": {code: "c"},
+		"R": {code: "e"}, "Rscript": {code: "e"}, "julia": {code: "eE", value: "JLp"}, "elixir": {code: "e", long: "--eval --rpc-eval"}, "erl": {long: "-eval -s -run"}, "iex": {code: "e"}, "guile": {code: "ce"}, "racket": {code: "e"}, "scheme": {}, "sbcl": {long: "--eval --load"}, "clisp": {code: "x"}, "emacs": {long: "--eval -f --execute --batch"}, "ghci": {code: "e"}, "runghc": {code: "e"}, "runhaskell": {code: "e"},
+		"groovy": {code: "e"}, "scala": {code: "e"}, "kotlinc": {}, "jshell": {}, "java": {}, "osascript": {code: "e"}, "gawk": {}, "swipl": {code: "gt"}, "gnuplot": {code: "e"}, "octave": {long: "--eval"}, "ocaml": {code: "e"}, "bb": {code: "e"}, "janet": {code: "e"}, "awk": {}, "mawk": {}, "nawk": {}, "bc-run": {}, "m4": {}, "vim": {}, "vi": {}, "nvim": {}, "ex": {}, "ed": {}, "view": {}, "gvim": {}, "mono": {}, "wasmtime": {}, "wasmer": {}, "wine": {}, "gdb-run": {}, "source": {}, ".": {},
+	}
+})
 
 // interpreterOf knows versions by their name: python3.12, ruby3.2, lua5.4.
 func interpreterOf(name string) *interpreter {
-	if in := interpreters[name]; in != nil {
+	if in := interpreters()[name]; in != nil {
 		return in
 	}
 	if base := strings.TrimRight(name, "0123456789.-"); base != name && base != "" {
-		return interpreters[base]
+		return interpreters()[base]
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package detect
 
 import (
 	"strings"
+	"sync"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -75,7 +76,9 @@ func (v makeVars) note(l string) {
 }
 
 // usual are names of variables that a Makefile need not set for their meaning.
-var usual = map[string]string{"MAKE": "make", "GO": "go", "NPM": "npm", "YARN": "yarn", "PNPM": "pnpm", "PYTHON": "python", "PIP": "pip", "DOCKER": "docker", "DOCKER_COMPOSE": "docker-compose", "KUBECTL": "kubectl", "HELM": "helm", "TERRAFORM": "terraform", "CARGO": "cargo", "CC": "cc", "CXX": "c++"}
+var usual = sync.OnceValue(func() map[string]string {
+	return map[string]string{"MAKE": "make", "GO": "go", "NPM": "npm", "YARN": "yarn", "PNPM": "pnpm", "PYTHON": "python", "PIP": "pip", "DOCKER": "docker", "DOCKER_COMPOSE": "docker-compose", "KUBECTL": "kubectl", "HELM": "helm", "TERRAFORM": "terraform", "CARGO": "cargo", "CC": "cc", "CXX": "c++"}
+})
 
 // text takes make's own signs off a line of a recipe.
 func (v makeVars) text(s string) string {
@@ -125,8 +128,8 @@ func (v makeVars) expand(b *strings.Builder, s string, depth int) {
 			v.expand(b, value, depth+1)
 		case set:
 			b.WriteString(other)
-		case usual[name] != "":
-			b.WriteString(usual[name])
+		case usual()[name] != "":
+			b.WriteString(usual()[name])
 		case function == "info" || function == "warning" || function == "error":
 			b.WriteString(":") // make says it, and no shell
 		default:

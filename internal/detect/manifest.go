@@ -5,13 +5,14 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
 // lifecycle scripts run by themselves when something is installed, packed or
 // published.
-var lifecycle = words(`preinstall install postinstall prepublish preprepare prepare postprepare dependencies
+var lifecycle = lazyWords(`preinstall install postinstall prepublish preprepare prepare postprepare dependencies
  pre-install-cmd post-install-cmd pre-update-cmd post-update-cmd post-autoload-dump pre-autoload-dump post-root-package-install post-create-project-cmd`)
 
 // json parses a file, or says that it cannot.
@@ -47,7 +48,7 @@ func (s *scan) packageJSON(f *file) {
 		if v.kind != 's' {
 			return
 		}
-		if lifecycle[name] {
+		if lifecycle()[name] {
 			s.found("INS-03", "repo-defined", name, f.path, v.line, task.Certain)
 		}
 		s.script(v.str, name, f.path, v.line)
@@ -86,7 +87,7 @@ func (s *scan) composerJSON(f *file) {
 		}
 	}
 	n.get("scripts").each(func(name string, v *node) {
-		if lifecycle[name] {
+		if lifecycle()[name] {
 			s.found("INS-03", "repo-defined", name, f.path, v.line, task.Certain)
 		}
 		for _, c := range v.scalars() {
@@ -181,41 +182,41 @@ type libraryRule struct {
 
 // libraryRules match the name of a dependency as a whole word, in small
 // letters, in whatever manifest it stands.
-var libraryRules = []libraryRule{
-	{effDB, "", strings.Fields(`pg postgres postgresql pg-promise psycopg psycopg2 psycopg2-binary psycopg-binary asyncpg pg8000 mysql mysql2 mysqlclient pymysql mysql-connector-python mysql-connector-java mysql-connector-j mongodb mongoose pymongo motor mongoengine sequelize typeorm knex prisma @prisma/client drizzle-orm mikro-orm
+var libraryRules = sync.OnceValue(func() []libraryRule {
+	return []libraryRule{
+		{effDB, "", strings.Fields(`pg postgres postgresql pg-promise psycopg psycopg2 psycopg2-binary psycopg-binary asyncpg pg8000 mysql mysql2 mysqlclient pymysql mysql-connector-python mysql-connector-java mysql-connector-j mongodb mongoose pymongo motor mongoengine sequelize typeorm knex prisma @prisma/client drizzle-orm mikro-orm
  objection sqlalchemy sqlmodel tortoise-orm peewee django-environ activerecord sequel diesel sqlx sea-orm tokio-postgres gorm.io/gorm github.com/jackc/pgx github.com/jackc/pgx/v4 github.com/jackc/pgx/v5 github.com/lib/pq github.com/go-sql-driver/mysql go.mongodb.org/mongo-driver github.com/jmoiron/sqlx entgo.io/ent
  cassandra-driver neo4j elasticsearch @elastic/elasticsearch opensearch-py clickhouse-driver influxdb-client spring-boot-starter-data-jpa spring-boot-starter-jdbc hibernate-core ecto_sql postgrex myxql npgsql entityframework microsoft.entityframeworkcore doctrine/orm doctrine/dbal illuminate/database mssql tedious pyodbc oracledb cx-oracle`)},
-	{effQueue, "", strings.Fields(`amqplib amqp pika aio-pika kombu celery bunny sneakers kafkajs kafka-python confluent-kafka aiokafka rdkafka node-rdkafka ruby-kafka github.com/segmentio/kafka-go github.com/confluentinc/confluent-kafka-go github.com/rabbitmq/amqp091-go github.com/streadway/amqp github.com/nats-io/nats.go nats nats-py
+		{effQueue, "", strings.Fields(`amqplib amqp pika aio-pika kombu celery bunny sneakers kafkajs kafka-python confluent-kafka aiokafka rdkafka node-rdkafka ruby-kafka github.com/segmentio/kafka-go github.com/confluentinc/confluent-kafka-go github.com/rabbitmq/amqp091-go github.com/streadway/amqp github.com/nats-io/nats.go nats nats-py
  spring-kafka spring-rabbit spring-boot-starter-amqp mqtt paho-mqtt lapin rumqttc bullmq bull bee-queue sidekiq resque broadway @aws-sdk/client-sqs temporalio go.temporal.io/sdk stomp.py`)},
-	{effCache, "", strings.Fields(`redis ioredis redis-py aioredis hiredis node-redis memcached pymemcache python-memcached dalli github.com/redis/go-redis/v9 github.com/go-redis/redis github.com/go-redis/redis/v8 github.com/gomodule/redigo github.com/bradfitz/gomemcache jedis lettuce-core spring-boot-starter-data-redis predis/predis django-redis redix deadpool-redis fred stackexchange.redis`)},
-	{effBucket, "", strings.Fields(`@aws-sdk/client-s3 minio boto3-s3 s3fs gcsfs @google-cloud/storage google-cloud-storage azure-storage-blob @azure/storage-blob multer-s3 github.com/minio/minio-go/v7 github.com/aws/aws-sdk-go-v2/service/s3 cloud.google.com/go/storage aws-sdk-s3 rust-s3 shrine carrierwave-aws`)},
-	{0, "CON-02", strings.Fields(`testcontainers @testcontainers/postgresql org.testcontainers github.com/testcontainers/testcontainers-go testcontainers-python testcontainers-modules dockerode docker docker-py podman bollard shiplift github.com/docker/docker github.com/moby/moby github.com/docker/docker/client github.com/docker/go-sdk github.com/moby/moby/client github.com/ory/dockertest
+		{effCache, "", strings.Fields(`redis ioredis redis-py aioredis hiredis node-redis memcached pymemcache python-memcached dalli github.com/redis/go-redis/v9 github.com/go-redis/redis github.com/go-redis/redis/v8 github.com/gomodule/redigo github.com/bradfitz/gomemcache jedis lettuce-core spring-boot-starter-data-redis predis/predis django-redis redix deadpool-redis fred stackexchange.redis`)},
+		{effBucket, "", strings.Fields(`@aws-sdk/client-s3 minio boto3-s3 s3fs gcsfs @google-cloud/storage google-cloud-storage azure-storage-blob @azure/storage-blob multer-s3 github.com/minio/minio-go/v7 github.com/aws/aws-sdk-go-v2/service/s3 cloud.google.com/go/storage aws-sdk-s3 rust-s3 shrine carrierwave-aws`)},
+		{0, "CON-02", strings.Fields(`testcontainers @testcontainers/postgresql org.testcontainers github.com/testcontainers/testcontainers-go testcontainers-python testcontainers-modules dockerode docker docker-py podman bollard shiplift github.com/docker/docker github.com/moby/moby github.com/docker/docker/client github.com/docker/go-sdk github.com/moby/moby/client github.com/ory/dockertest
  github.com/ory/dockertest/v3 docker-java docker-api aiodocker pytest-docker pytest-docker-compose docker-compose dockertest testcontainers-ruby testcontainers-rs docker.dotnet testcontainers.postgresql k8s.io/client-go kubernetes @kubernetes/client-node kube sigs.k8s.io/controller-runtime fabric8 github.com/containers/podman/v5 github.com/fsouza/go-dockerclient spotify/docker-client spring-boot-docker-compose spring-boot-testcontainers`)},
-	{0, "KRN-03", strings.Fields(`github.com/cilium/ebpf github.com/aquasecurity/libbpfgo libbpf-rs aya bcc pyroute2 kvm-ioctls vmm github.com/firecracker-microvm/firecracker-go-sdk usb pyusb libusb libusb1 rusb nusb serialport pyserial tokio-serial python-can smbus smbus2 gpiozero rpi.gpio i2cdev spidev node-hid hidapi evdev uinput github.com/google/gopacket scapy pcap cap
+		{0, "KRN-03", strings.Fields(`github.com/cilium/ebpf github.com/aquasecurity/libbpfgo libbpf-rs aya bcc pyroute2 kvm-ioctls vmm github.com/firecracker-microvm/firecracker-go-sdk usb pyusb libusb libusb1 rusb nusb serialport pyserial tokio-serial python-can smbus smbus2 gpiozero rpi.gpio i2cdev spidev node-hid hidapi evdev uinput github.com/google/gopacket scapy pcap cap
  github.com/vishvananda/netlink nix-ptrace fuse fuse3 fuser fusepy github.com/hanwen/go-fuse/v2 bazil.org/fuse tun-tap wintun github.com/songgao/water pyudev v4l2 v4l cuda cupy cudarc`)},
-	{0, "EXT-02", strings.Fields(`aws-cdk-lib aws-cdk cdktf @pulumi/pulumi pulumi serverless @serverless/framework sst zappa chalice troposphere kubernetes-asyncio ansible fabric apache-libcloud`)},
-	{0, "CRD-01", strings.Fields(`boto3 aws-sdk @aws-sdk/client-sts @aws-sdk/client-secrets-manager google-auth google-cloud-secret-manager azure-identity @azure/identity github.com/aws/aws-sdk-go-v2 github.com/aws/aws-sdk-go cloud.google.com/go hvac stripe twilio sendgrid @sendgrid/mail openai anthropic @anthropic-ai/sdk firebase-admin aws-sdk-core aws-config`)},
-}
+		{0, "EXT-02", strings.Fields(`aws-cdk-lib aws-cdk cdktf @pulumi/pulumi pulumi serverless @serverless/framework sst zappa chalice troposphere kubernetes-asyncio ansible fabric apache-libcloud`)},
+		{0, "CRD-01", strings.Fields(`boto3 aws-sdk @aws-sdk/client-sts @aws-sdk/client-secrets-manager google-auth google-cloud-secret-manager azure-identity @azure/identity github.com/aws/aws-sdk-go-v2 github.com/aws/aws-sdk-go cloud.google.com/go hvac stripe twilio sendgrid @sendgrid/mail openai anthropic @anthropic-ai/sdk firebase-admin aws-sdk-core aws-config`)},
+	}
+})
 
 // libraryIndex is libraryRules by name.
-var libraryIndex = func() map[string][]int {
+var libraryIndex = sync.OnceValue(func() map[string][]int {
 	m := map[string][]int{}
-	for i, r := range libraryRules {
+	for i, r := range libraryRules() {
 		for _, n := range r.names {
 			m[n] = append(m[n], i)
 		}
 	}
 	return m
-}
+})
 
 // dependency looks one up by its name.
 func (s *scan) dependency(_, name, p string, line int) {
-	if s.libs == nil {
-		s.libs = libraryIndex()
-	}
 	low := strings.ToLower(name)
-	for _, i := range s.libs[low] {
-		r := libraryRules[i]
+	rules := libraryIndex()[low]
+	for _, i := range rules {
+		r := libraryRules()[i]
 		if r.rule == "" {
 			s.services("SVC-04", r.kind, low, p, line, task.Guess)
 			continue
@@ -229,7 +230,7 @@ func (s *scan) dependency(_, name, p string, line int) {
 		}
 		s.found(r.rule, value, low, p, line, sure)
 	}
-	if bytes.Contains([]byte(low), []byte("testcontainers")) && len(s.libs[low]) == 0 {
+	if strings.Contains(low, "testcontainers") && len(rules) == 0 {
 		s.found("CON-02", "yes", low, p, line, task.Likely)
 	}
 }

@@ -90,7 +90,7 @@ func (q *quickLine) read() bool {
 				}
 				continue
 			}
-			if first && (!quoted && keywords[w] || strings.IndexByte(w, '=') >= 0 || w == "") {
+			if first && (!quoted && keywords()[w] || strings.IndexByte(w, '=') >= 0 || w == "") {
 				return false
 			}
 			q.words = append(q.words, word{w, true})

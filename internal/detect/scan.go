@@ -117,7 +117,6 @@ type scan struct {
 	folders map[string]bool // rule and folder, of the rules that name a folder once
 	wants   []want
 	read    map[string]*file
-	libs    map[string][]int
 	last    folder
 	quiet   bool // the file's scripts run elsewhere: that they run code says nothing
 }

@@ -91,12 +91,12 @@ func TestRules(t *testing.T) {
 			}
 		}
 	}
-	for n, l := range looks {
+	for n, l := range looks() {
 		if !seen[l.rule] {
 			t.Errorf("%s: no rule %s", n, l.rule)
 		}
 	}
-	for _, r := range libraryRules {
+	for _, r := range libraryRules() {
 		if r.rule != "" && !seen[r.rule] {
 			t.Errorf("no rule %s", r.rule)
 		}

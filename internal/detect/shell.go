@@ -63,10 +63,12 @@ func (a *analyser) parse(text string) {
 }
 
 // keywords cannot be the name of a program.
-var keywords = map[string]bool{
-	"if": true, "then": true, "else": true, "elif": true, "fi": true, "do": true, "done": true, "case": true, "esac": true, "while": true, "until": true, "for": true,
-	"in": true, "function": true, "time": true, "select": true, "coproc": true, "let": true, "declare": true, "export": true, "local": true, "readonly": true, "typeset": true, "nameref": true, "alias": true,
-}
+var keywords = sync.OnceValue(func() map[string]bool {
+	return map[string]bool{
+		"if": true, "then": true, "else": true, "elif": true, "fi": true, "do": true, "done": true, "case": true, "esac": true, "while": true, "until": true, "for": true,
+		"in": true, "function": true, "time": true, "select": true, "coproc": true, "let": true, "declare": true, "export": true, "local": true, "readonly": true, "typeset": true, "nameref": true, "alias": true,
+	}
+})
 
 // nesting counts the words after which a command begins inside of another one.
 func nesting(text string) (n int) {

@@ -3,54 +3,68 @@ package detect
 import (
 	"path"
 	"strings"
+	"sync"
 )
 
-// specials are programs whose words need knowledge of their own. A function
-// emits the command itself and whatever else it starts.
-var specials map[string]func(a *analyser, ws []word, name string, extra effect)
+// special analyses a call of one program whose words need knowledge of their
+// own. It emits the command itself and whatever else that starts.
+type special func(a *analyser, ws []word, name string, extra effect)
 
-// The table is filled here because the functions refer back to it.
-func init() {
-	specials = map[string]func(a *analyser, ws []word, name string, extra effect){
-		"env": (*analyser).env, "git": (*analyser).git, "find": (*analyser).find, "gfind": (*analyser).find, "fd": (*analyser).fd,
-		"tar": (*analyser).tar, "gtar": (*analyser).tar, "bsdtar": (*analyser).tar,
-		"eval": (*analyser).eval, "trap": (*analyser).trap, "alias": (*analyser).alias, "cd": (*analyser).chdir,
-		"rm": (*analyser).rm, "dd": (*analyser).dd, "curl": (*analyser).curl, "wget": (*analyser).curl, "http": (*analyser).curl,
-		"sed": (*analyser).sed, "gsed": (*analyser).sed, "rsync": (*analyser).rsync, "ssh": (*analyser).ssh,
-		"docker": (*analyser).docker, "podman": (*analyser).docker, "nerdctl": (*analyser).docker,
-		"psql": (*analyser).psql, "make": (*analyser).make, "gmake": (*analyser).make,
-		"printf": (*analyser).subscript, "read": (*analyser).subscript, "unset": (*analyser).subscript, "test": (*analyser).subscript, "[": (*analyser).subscript,
-		"let": (*analyser).subscript, "mapfile": (*analyser).subscript, "readarray": (*analyser).subscript, "export": (*analyser).subscript, "declare": (*analyser).subscript,
-		"enable": (*analyser).builtin, "hash": (*analyser).builtin, "complete": (*analyser).builtin, "compgen": (*analyser).builtin, "bind": (*analyser).builtin, "shopt": (*analyser).builtin, "fc": (*analyser).builtin, "history": (*analyser).builtin,
-		"cp": (*analyser).toDevice, "tee": (*analyser).toDevice, "mv": (*analyser).toDevice, "cat": (*analyser).toDevice,
-	}
-	for name, verbs := range runners {
-		v := words(verbs)
-		specials[name] = func(a *analyser, ws []word, name string, extra effect) { a.runner(ws, name, extra, v) }
-	}
-	for name, opts := range execOptions {
-		o := words(opts)
-		specials[name] = func(a *analyser, ws []word, name string, extra effect) { a.withOptions(ws, name, extra, o) }
-	}
+var (
+	specialOnce  sync.Once
+	specialTable map[string]special
+)
+
+// specials is the table of them. A variable could not hold it: the functions
+// refer back to it.
+func specials() map[string]special {
+	specialOnce.Do(func() {
+		specialTable = map[string]special{
+			"env": (*analyser).env, "git": (*analyser).git, "find": (*analyser).find, "gfind": (*analyser).find, "fd": (*analyser).fd,
+			"tar": (*analyser).tar, "gtar": (*analyser).tar, "bsdtar": (*analyser).tar,
+			"eval": (*analyser).eval, "trap": (*analyser).trap, "alias": (*analyser).alias, "cd": (*analyser).chdir,
+			"rm": (*analyser).rm, "dd": (*analyser).dd, "curl": (*analyser).curl, "wget": (*analyser).curl, "http": (*analyser).curl,
+			"sed": (*analyser).sed, "gsed": (*analyser).sed, "rsync": (*analyser).rsync, "ssh": (*analyser).ssh,
+			"docker": (*analyser).docker, "podman": (*analyser).docker, "nerdctl": (*analyser).docker,
+			"psql": (*analyser).psql, "make": (*analyser).make, "gmake": (*analyser).make,
+			"printf": (*analyser).subscript, "read": (*analyser).subscript, "unset": (*analyser).subscript, "test": (*analyser).subscript, "[": (*analyser).subscript,
+			"let": (*analyser).subscript, "mapfile": (*analyser).subscript, "readarray": (*analyser).subscript, "export": (*analyser).subscript, "declare": (*analyser).subscript,
+			"enable": (*analyser).builtin, "hash": (*analyser).builtin, "complete": (*analyser).builtin, "compgen": (*analyser).builtin, "bind": (*analyser).builtin, "shopt": (*analyser).builtin, "fc": (*analyser).builtin, "history": (*analyser).builtin,
+			"cp": (*analyser).toDevice, "tee": (*analyser).toDevice, "mv": (*analyser).toDevice, "cat": (*analyser).toDevice,
+		}
+		for name, verbs := range runners() {
+			v := words(verbs)
+			specialTable[name] = func(a *analyser, ws []word, name string, extra effect) { a.runner(ws, name, extra, v) }
+		}
+		for name, opts := range execOptions() {
+			o := words(opts)
+			specialTable[name] = func(a *analyser, ws []word, name string, extra effect) { a.withOptions(ws, name, extra, o) }
+		}
+	})
+	return specialTable
 }
 
 // runners start the program that follows one of the verbs; "" is the name
 // itself.
-var runners = map[string]string{
-	"npx": `""`, "bunx": `""`, "pnpx": `""`, "npm": "exec x", "pnpm": "exec dlx", "yarn": "exec dlx", "bun": "x",
-	"uv": "run tool", "uvx": `""`, "poetry": "run", "pdm": "run", "hatch": "run", "rye": "run", "pipenv": "run", "pixi": "run", "conda": "run", "mamba": "run",
-	"bundle": "exec", "bundler": "exec", "mise": "exec x", "asdf": "exec", "rbenv": "exec", "pyenv": "exec", "nodenv": "exec", "direnv": "exec", "dotenv": `""`, "heroku": "local:run",
-	"pipx": "run", "nix": "run shell develop", "nix-shell": `""`, "op": "run", "doppler": "run", "aws-vault": "exec", "chamber": "exec", "infisical": "run", "sops": "exec-env exec-file", "teller": "run",
-	"kubectl": "exec", "oc": "exec", "flyctl": "ssh", "coverage": "run", "torchrun": `""`, "accelerate": "launch", "watchexec": `""`, "nodemon": `""`, "wait-on": `""`, "start-server-and-test": `""`, "concurrently": `""`,
-	"script-runner": `""`, "golangci-lint-run": `""`, "dotenvx": "run", "jenv": "exec", "fnm": "exec", "volta": "run", "nvm": "exec run", "rustup": "run", "opam": "exec", "stack": "exec", "cabal": "exec", "mix": "cmd", "lerna": "exec", "nx": "exec", "rush": "rushx",
-}
+var runners = sync.OnceValue(func() map[string]string {
+	return map[string]string{
+		"npx": `""`, "bunx": `""`, "pnpx": `""`, "npm": "exec x", "pnpm": "exec dlx", "yarn": "exec dlx", "bun": "x",
+		"uv": "run tool", "uvx": `""`, "poetry": "run", "pdm": "run", "hatch": "run", "rye": "run", "pipenv": "run", "pixi": "run", "conda": "run", "mamba": "run",
+		"bundle": "exec", "bundler": "exec", "mise": "exec x", "asdf": "exec", "rbenv": "exec", "pyenv": "exec", "nodenv": "exec", "direnv": "exec", "dotenv": `""`, "heroku": "local:run",
+		"pipx": "run", "nix": "run shell develop", "nix-shell": `""`, "op": "run", "doppler": "run", "aws-vault": "exec", "chamber": "exec", "infisical": "run", "sops": "exec-env exec-file", "teller": "run",
+		"kubectl": "exec", "oc": "exec", "flyctl": "ssh", "coverage": "run", "torchrun": `""`, "accelerate": "launch", "watchexec": `""`, "nodemon": `""`, "wait-on": `""`, "start-server-and-test": `""`, "concurrently": `""`,
+		"script-runner": `""`, "golangci-lint-run": `""`, "dotenvx": "run", "jenv": "exec", "fnm": "exec", "volta": "run", "nvm": "exec run", "rustup": "run", "opam": "exec", "stack": "exec", "cabal": "exec", "mix": "cmd", "lerna": "exec", "nx": "exec", "rush": "rushx",
+	}
+})
 
 // execOptions have a command as their value.
-var execOptions = map[string]string{
-	"sort": "--compress-program", "split": "--filter", "rg": "--pre --hostname-bin", "zip": "-TT --unzip-command", "man": "-P --pager -H --html", "scp": "-S", "sftp": "-S",
-	"go": "-exec -toolexec -vettool -fuzztool", "less": "-k --lesskey-src", "cargo": "--config", "ag": "--pager", "fzf": "--preview --bind", "rclone": "--password-command",
-	"gpg": "--use-agent-program --photo-viewer --keyserver-options", "mutt": "-e", "lftp": "-c -e", "ncat": "-e --exec -c --sh-exec", "nc": "-e -c", "netcat": "-e -c", "socat": "", "crontab": "", "at": "-f", "batch": "",
-}
+var execOptions = sync.OnceValue(func() map[string]string {
+	return map[string]string{
+		"sort": "--compress-program", "split": "--filter", "rg": "--pre --hostname-bin", "zip": "-TT --unzip-command", "man": "-P --pager -H --html", "scp": "-S", "sftp": "-S",
+		"go": "-exec -toolexec -vettool -fuzztool", "less": "-k --lesskey-src", "cargo": "--config", "ag": "--pager", "fzf": "--preview --bind", "rclone": "--password-command",
+		"gpg": "--use-agent-program --photo-viewer --keyserver-options", "mutt": "-e", "lftp": "-c -e", "ncat": "-e --exec -c --sh-exec", "nc": "-e -c", "netcat": "-e -c", "socat": "", "crontab": "", "at": "-f", "batch": "",
+	}
+})
 
 // runner starts what its words name.
 func (a *analyser) runner(ws []word, name string, extra effect, verbs map[string]bool) {
@@ -81,7 +95,7 @@ func (a *analyser) runner(ws []word, name string, extra effect, verbs map[string
 				a.emit(ws, name, e, "")
 				a.nested(ws, i+1, name)
 				return
-			case p != nil && p.values[w.s] || runnerValues[w.s]:
+			case p != nil && p.values[w.s] || runnerValues()[w.s]:
 				i++
 			}
 			i++
@@ -118,7 +132,7 @@ func (a *analyser) runner(ws []word, name string, extra effect, verbs map[string
 	}
 }
 
-var runnerValues = words("-p --package --with --python --env-file -e -f --from --extra --group -n --name --prefix -w --workspace --watch --ext --ignore -i --context -A --attr -I --shell")
+var runnerValues = lazyWords("-p --package --with --python --env-file -e -f --from --extra --group -n --name --prefix -w --workspace --watch --ext --ignore -i --context -A --attr -I --shell")
 
 // withOptions is a program that some options of give a command.
 func (a *analyser) withOptions(ws []word, name string, extra effect, opts map[string]bool) {
@@ -460,7 +474,7 @@ func (a *analyser) subscript(ws []word, name string, extra effect) {
 		if (name == "mapfile" || name == "readarray") && w.s == "-C" {
 			a.nested(ws, i+2, name)
 		}
-		if w.lit && (name == "read" || name == "mapfile" || name == "readarray" || name == "printf" && i > 0 && ws[i].s == "-v") && (loaderVars[w.s] || commandVars[w.s]) {
+		if w.lit && (name == "read" || name == "mapfile" || name == "readarray" || name == "printf" && i > 0 && ws[i].s == "-v") && (loaderVars()[w.s] || commandVars()[w.s]) {
 			e |= effOpaque
 		}
 		if !w.lit && (name == "let" || name == "test" && i > 0 && ws[i].s == "-v") {

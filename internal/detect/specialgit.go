@@ -1,6 +1,9 @@
 package detect
 
-import "strings"
+import (
+	"strings"
+	"sync"
+)
 
 // gitCommandKeys of the configuration hold a command or lead to one.
 var gitCommandKeys = []string{
@@ -30,12 +33,14 @@ func gitCommandKey(key string) bool {
 }
 
 // gitVerbs that change only the task's own repository have no effect here.
-var gitVerbs = map[string]effect{
-	"push": effMutate | effVisible | effCredDev, "send-email": effMutate | effVisible | effCredDev, "send-pack": effMutate | effVisible | effCredDev, "http-push": effMutate | effVisible | effCredDev,
-	"fetch": effRead, "pull": effRead, "clone": effRead, "ls-remote": effRead, "fetch-pack": effRead, "archive-remote": effRead, "p4": effOpaque, "svn": effRead | effMutate, "cvsimport": effRead, "request-pull": effRead,
-	"lfs": effRead, "daemon": effProcess | effPort, "instaweb": effProcess | effPort, "credential": effCredDev, "credential-store": effCredDev, "credential-cache": effCredDev,
-	"filter-branch": effOpaque, "filter-repo": effOpaque, "difftool": effOpaque, "mergetool": effOpaque, "gui": effOpaque, "citool": effOpaque, "gitk": effOpaque, "hook": effRepo, "fsmonitor--daemon": effProcess, "maintenance": 0,
-}
+var gitVerbs = sync.OnceValue(func() map[string]effect {
+	return map[string]effect{
+		"push": effMutate | effVisible | effCredDev, "send-email": effMutate | effVisible | effCredDev, "send-pack": effMutate | effVisible | effCredDev, "http-push": effMutate | effVisible | effCredDev,
+		"fetch": effRead, "pull": effRead, "clone": effRead, "ls-remote": effRead, "fetch-pack": effRead, "archive-remote": effRead, "p4": effOpaque, "svn": effRead | effMutate, "cvsimport": effRead, "request-pull": effRead,
+		"lfs": effRead, "daemon": effProcess | effPort, "instaweb": effProcess | effPort, "credential": effCredDev, "credential-store": effCredDev, "credential-cache": effCredDev,
+		"filter-branch": effOpaque, "filter-repo": effOpaque, "difftool": effOpaque, "mergetool": effOpaque, "gui": effOpaque, "citool": effOpaque, "gitk": effOpaque, "hook": effRepo, "fsmonitor--daemon": effProcess, "maintenance": 0,
+	}
+})
 
 const gitPlainVerbs = `add am annotate apply archive bisect blame branch bugreport bundle cat-file check-attr check-ignore check-mailmap check-ref-format checkout checkout-index cherry cherry-pick clean column commit commit-graph commit-tree config
  count-objects describe diagnose diff diff-files diff-index diff-tree fast-export fast-import fmt-merge-msg for-each-ref for-each-repo format-patch fsck gc get-tar-commit-id grep hash-object help index-pack init interpret-trailers log ls-files ls-tree mailinfo
@@ -43,7 +48,7 @@ const gitPlainVerbs = `add am annotate apply archive bisect blame branch bugrepo
  rerere reset restore rev-list rev-parse revert rm shortlog show show-branch show-index show-ref sparse-checkout stage stash status stripspace submodule switch symbolic-ref tag unpack-file unpack-objects update-index update-ref
  update-server-info var verify-commit verify-pack verify-tag version whatchanged worktree write-tree --version --help --exec-path --html-path`
 
-var gitPlain = words(gitPlainVerbs)
+var gitPlain = lazyWords(gitPlainVerbs)
 
 // git has settings, variables, options and addresses that name commands.
 func (a *analyser) git(ws []word, name string, extra effect) {
@@ -95,9 +100,9 @@ func (a *analyser) git(ws []word, name string, extra effect) {
 		}
 		verb = ws[i].s
 	}
-	e, known := gitVerbs[verb]
+	e, known := gitVerbs()[verb]
 	why := ""
-	if !known && !gitPlain[verb] && verb != "" {
+	if !known && !gitPlain()[verb] && verb != "" {
 		e, why = effOpaque, "an alias of git, or a program of that name"
 	}
 	args := ws[min(i+1, len(ws)):]

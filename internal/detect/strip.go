@@ -349,9 +349,9 @@ func isAssignment(s string) bool {
 // commandVars hold a command that another program starts. loaderVars decide
 // which code or which program a name leads to.
 var (
-	commandVars = words(`GIT_SSH GIT_SSH_COMMAND GIT_PAGER GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_EXTERNAL_DIFF GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS SUDO_ASKPASS PAGER MANPAGER SYSTEMD_PAGER AWS_PAGER GH_PAGER EDITOR VISUAL FCEDIT
+	commandVars = lazyWords(`GIT_SSH GIT_SSH_COMMAND GIT_PAGER GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_EXTERNAL_DIFF GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS SUDO_ASKPASS PAGER MANPAGER SYSTEMD_PAGER AWS_PAGER GH_PAGER EDITOR VISUAL FCEDIT
  SUDO_EDITOR BROWSER LESSOPEN LESSCLOSE RSYNC_RSH CVS_RSH SVN_SSH PROMPT_COMMAND BORG_RSH DOCKER_CREDENTIAL_HELPER RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER CARGO_BUILD_RUSTC_WRAPPER CC CXX LD AR GOTOOLCHAIN MAKE SHELL FZF_DEFAULT_COMMAND`)
-	loaderVars = words(`BASH_ALIASES BASH_CMDS PATH IFS LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH BASH_ENV ENV BASHOPTS SHELLOPTS PS4 PS0 PS1 PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT NODE_OPTIONS NODE_PATH
+	loaderVars = lazyWords(`BASH_ALIASES BASH_CMDS PATH IFS LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH BASH_ENV ENV BASHOPTS SHELLOPTS PS4 PS0 PS1 PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT NODE_OPTIONS NODE_PATH
  PERL5OPT PERL5LIB PERL5DB RUBYOPT RUBYLIB JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS CLASSPATH MAVEN_OPTS MAVEN_ARGS GRADLE_OPTS LUA_INIT PHPRC PHP_INI_SCAN_DIR R_PROFILE_USER R_ENVIRON_USER GOFLAGS TAR_OPTIONS MAKEFLAGS
  GIT_CONFIG GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS GIT_EXEC_PATH GIT_TEMPLATE_DIR GIT_DIR GIT_WORK_TREE ZDOTDIR HOME XDG_CONFIG_HOME VIMINIT EXINIT INPUTRC TERMINFO GCONV_PATH LOCPATH NLSPATH
  npm_config_script_shell npm_config_node_options NPM_CONFIG_SCRIPT_SHELL BUNDLE_GEMFILE EMACSLOADPATH OPENSSL_CONF RIPGREP_CONFIG_PATH PSQLRC PIP_INDEX_URL`)
@@ -365,18 +365,24 @@ func words(s string) map[string]bool {
 	return m
 }
 
+// lazyWords is words, made when they are asked for: a program that starts does
+// not pay for tables it will not read.
+func lazyWords(s string) func() map[string]bool {
+	return sync.OnceValue(func() map[string]bool { return words(s) })
+}
+
 // assign looks at one variable that a command gets.
 func (a *analyser) assign(name string, v word) {
 	switch {
 	case v.lit && v.s == "":
-	case commandVars[name]:
+	case commandVars()[name]:
 		if !v.lit {
 			a.opaque("the command in " + name + " is not literal")
 			return
 		}
 		a.opaque(name + " names a command that another program starts")
 		a.script(v.s)
-	case loaderVars[name], strings.HasPrefix(name, "GIT_CONFIG_"), strings.HasPrefix(name, "BASH_FUNC_"):
+	case loaderVars()[name], strings.HasPrefix(name, "GIT_CONFIG_"), strings.HasPrefix(name, "BASH_FUNC_"):
 		a.opaque(name + " decides what a name leads to, or which code is loaded")
 	case strings.HasPrefix(name, "DOCKER_HOST"), name == "CONTAINER_HOST", name == "KUBECONFIG":
 		a.emit(nil, name+"=", effRuntime, "")
