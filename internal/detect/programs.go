@@ -326,9 +326,10 @@ var programs = sync.OnceValue(func() map[string]*program {
 	for _, r := range effectRules {
 		words[r.word] = r.bit
 	}
-	m := map[string]*program{}
+	m := make(map[string]*program, 1500)
+	plain := &program{}
 	for n := range strings.FieldsSeq(nameTable) {
-		m[n] = &program{}
+		m[n] = plain
 	}
 	var cur *program
 	for line := range strings.Lines(programTable) {

@@ -33,12 +33,12 @@ func specials() map[string]special {
 			"cp": (*analyser).toDevice, "tee": (*analyser).toDevice, "mv": (*analyser).toDevice, "cat": (*analyser).toDevice,
 		}
 		for name, verbs := range runners() {
-			v := words(verbs)
-			specialTable[name] = func(a *analyser, ws []word, name string, extra effect) { a.runner(ws, name, extra, v) }
+			v := lazyWords(verbs)
+			specialTable[name] = func(a *analyser, ws []word, name string, extra effect) { a.runner(ws, name, extra, v()) }
 		}
 		for name, opts := range execOptions() {
-			o := words(opts)
-			specialTable[name] = func(a *analyser, ws []word, name string, extra effect) { a.withOptions(ws, name, extra, o) }
+			o := lazyWords(opts)
+			specialTable[name] = func(a *analyser, ws []word, name string, extra effect) { a.withOptions(ws, name, extra, o()) }
 		}
 	})
 	return specialTable
