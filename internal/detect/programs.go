@@ -16,83 +16,84 @@ type program struct {
 
 // Table lines: names, then "|" and the options that take the next word as their
 // value. Below, indented: verbs, ":" and effects. "=" is always, "*" every verb
-// that is not listed, "-" no verb. A program of nameTable alone does what it
-// does with its own files: no effect that a boundary must cover.
+// that is not listed, "-" no verb. To install is no access to an external system
+// by itself: registries are what "install" is about. A program of nameTable
+// does what it does with the task's files: nothing that a boundary must cover.
 const programTable = `
 npm pnpm yarn bun cnpm | --prefix -C --dir --cwd --filter -F -w --workspace --userconfig --registry --cache --loglevel
-  i,install,ci,add,update,up,upgrade,dedupe,rebuild,link,import,install-test,it,clean-install,in: install repo read
-  -: install repo read
+  i,install,ci,add,update,up,upgrade,dedupe,rebuild,link,import,install-test,it,clean-install,in: install repo
+  -: install repo
   uninstall,remove,rm,prune,unlink: install repo
   test,t,tst,run,run-script,rum,urn,start,stop,restart,exec,x,dlx,create,init,build,pack: repo
   publish,unpublish,deprecate,dist-tag,owner,access,deploy: visible mutate dev repo
   login,adduser,logout,token,whoami,profile,team,org: read dev
-  view,info,show,search,outdated,audit,ping,why,ls,list,ll,la,explain,fund,doctor: read
+  view,info,show,search,outdated,audit,ping,why,ls,list,ll,la,explain,fund,doctor: -
   config,get,set,bin,root,prefix,cache,help,version,store,licenses,help-search,completion,query,env: -
   *: repo
 npx bunx pnpx | -p --package
-  *: install repo read
+  *: install repo
 corepack volta nvm fnm n nodenv pyenv rbenv rustup sdk asdf mise rtx jabba gvm goenv tfenv
-  *: install read
+  *: install
 pip pip3 pipx easy_install
-  install,download,wheel,run,inject,upgrade,upgrade-all,reinstall: install repo read
+  install,download,wheel,run,inject,upgrade,upgrade-all,reinstall: install repo
   list,freeze,show,check,config,cache,help,debug,hash,inspect,index: -
   uninstall: install
-  *: install repo read
+  *: install repo
 uv | --directory --project
-  add,remove,sync,lock,tool,venv,python,self,tree,export: install repo read
-  pip: install repo read
+  add,remove,sync,lock,tool,venv,python,self,tree,export: install repo
+  pip: install repo
   build: repo
   publish: visible mutate dev
-  *: install repo read
+  *: install repo
 poetry pdm hatch rye pipenv conda mamba micromamba pixi flit | -C --directory -n --name -p
-  install,add,update,lock,sync,remove,create,init,env,upgrade,self,plugin: install repo read
+  install,add,update,lock,sync,remove,create,init,env,upgrade,self,plugin: install repo
   publish: visible mutate dev repo
   show,search,version,check,list,info,config,about,export,tree: -
   *: repo
 gem
-  install,update,fetch: install read
+  install,update,fetch: install
   push,yank,owner,signin: visible mutate dev
   list,search,info,query,env,which: -
   *: install repo
 bundle bundler
-  install,update,add,lock,cache,package,-: install repo read
+  install,update,add,lock,cache,package,-: install repo
   show,list,info,outdated,check,config,platform: repo
   *: repo
 composer
-  install,i,update,u,upgrade,require,r,remove,create-project,global,-: install repo read
+  install,i,update,u,upgrade,require,r,remove,create-project,global,-: install repo
   show,info,search,outdated,validate,licenses,why,depends,diagnose,about: -
   *: repo
 cargo | --manifest-path -C --config --color -Z
   build,b,check,c,test,t,run,r,bench,doc,d,rustc,clippy,fix,expand,nextest,miri,watch,tarpaulin,llvm-cov,leptos,tauri,xtask,hack: repo
-  install,add,fetch,update,vendor,generate-lockfile,binstall,upgrade: install read repo
+  install,add,fetch,update,vendor,generate-lockfile,binstall,upgrade: install repo
   publish,yank,owner,login,logout: visible mutate dev repo
   fmt,tree,metadata,clean,search,version,locate-project,pkgid,remove,deny,audit,machete,sort: -
   *: opaque
 go | -C
   test,run,generate: repo
-  get,install,mod,work: install read
+  get,install,mod,work: install
   build,vet,list,fmt,doc,env,version,clean,fix,help,bug,telemetry: -
   tool: repo
   *: opaque
 dotnet
-  restore,add,tool,workload,new: install read repo
+  restore,add,tool,workload,new: install repo
   build,run,test,publish,pack,msbuild,watch,vstest,format: repo
   nuget: visible mutate dev
   ef: migschema db repo
   *: repo
 nuget
   push,delete: visible mutate dev
-  *: install read
+  *: install
 mvn mvnw maven | -f --file -pl -P -s -D
   deploy,release:perform,site-deploy: visible mutate dev repo install
   spring-boot:run,jetty:run,tomcat7:run,quarkus:dev: process port repo install
   flyway:migrate,liquibase:update: migschema db repo install
-  *: repo install read
+  *: repo install
 gradle gradlew | -p --project-dir -b -I --init-script -c
   publish,uploadArchives,publishPlugins: visible mutate dev repo install
   bootRun,run,appRun,quarkusDev: process port repo install
   flywayMigrate,update,liquibaseUpdate: migschema db repo install
-  *: repo install read
+  *: repo install
 sbt lein clj clojure mill bazel bazelisk buck buck2 pants ant b2 scons waf xmake meson swift mix rebar3 cabal stack opam dune zig nim nimble dub shards crystal elm spago purs luarocks cpan cpanm perlbrew raco julia R Rscript cmake ctest conan vcpkg ninja xcodebuild pod fastlane flutter dart
   *: repo
 make gmake bmake just task rake invoke inv fab tox nox mage earthly dagger doit ./configure configure | -C -f -j -d --justfile --working-directory -c --directory --file
@@ -194,11 +195,11 @@ artisan
   *: repo
 docker podman nerdctl | -H --host -c --context --config -l --log-level --url --root --namespace -n --connection
   run,create,start,restart,exec,container,play,kube,pod,stack,service,swarm,machine: container runtime
-  build,buildx,image build,builder: container runtime read
+  build,buildx,image build,builder: container runtime
   compose: container runtime
   compose up,compose run,compose start,compose watch: container runtime process port
   compose down,compose rm,compose stop,compose kill: runtime
-  pull,search: runtime read
+  pull,search: runtime
   push,manifest,image push: runtime visible mutate dev
   login,logout: runtime dev read
   system,volume,network,prune: runtime
@@ -208,7 +209,7 @@ docker podman nerdctl | -H --host -c --context --config -l --log-level --url --r
   -: -
 docker-compose podman-compose | -f --file -p --project-name --env-file --profile --project-directory
   up,run,start,watch,create: container runtime process port
-  build: container runtime read
+  build: container runtime
   *: runtime
 buildah kaniko executor img crun runc youki ctr crictl lxc lxc-start incus lxd multipass vagrant colima lima limactl firecracker singularity apptainer systemd-nspawn devcontainer devpod pack ko
   *: container runtime
@@ -227,7 +228,7 @@ kubectl oc k9s kustomize | -n --namespace --context --kubeconfig -s --server --c
   apply,create,replace,patch,edit,set,scale,rollout,label,annotate,expose,run,cordon,uncordon,taint,exec,cp,attach,debug,autoscale,new-app,start-build,certificate: runtime mutate prod stateout visible
   *: runtime mutate prod stateout visible opaque
 helm helmfile | -n --namespace --kube-context --kubeconfig -f
-  template,lint,show,create,package,version,env,dependency,repo,search,pull,verify,plugin,completion: read
+  template,lint,show,create,package,version,env,dependency,repo,search,pull,verify,plugin,completion: -
   list,ls,status,history,get,test: runtime read prod
   uninstall,delete,un,destroy: runtime mutate prod stateout visible destroy
   push: visible mutate dev
@@ -236,7 +237,7 @@ argocd flux istioctl linkerd velero eksctl kops rancher nomad consul vault bound
   *: mutate prod stateout visible
 terraform tofu terragrunt | -chdir
   fmt,validate,version,graph,console,providers,get,metadata: -
-  init: install read repo
+  init: install repo
   plan,show,output,refresh,test: read prod repo
   destroy: mutate prod stateout visible destroy repo
   *: mutate prod stateout visible repo
@@ -283,7 +284,7 @@ ssh-keygen openssl
   *: -
 apt apt-get aptitude dpkg yum dnf microdnf rpm zypper pacman yay apk emerge portage xbps-install brew port snap flatpak choco winget scoop nix nix-env nix-build nix-shell nixos-rebuild guix pkg pkg_add installer softwareupdate tlmgr
   list,search,show,info,policy,help,--version,leaves,-l,-L,-qa: -
-  *: install read
+  *: install
 modprobe insmod rmmod depmod kexec bpftool bpftrace bcc kmod dkms sysctl mount umount losetup mkfs mkfs.ext4 mkfs.xfs mkfs.btrfs mkswap swapon swapoff fdisk parted sfdisk gdisk cryptsetup lvm lvcreate pvcreate vgcreate mdadm zpool zfs btrfs qemu-system-x86_64 qemu-system-aarch64 qemu-system-arm kvm virsh virt-install VBoxManage vmrun iptables ip6tables nft ipset tc tcpdump tshark wireshark dumpcap hciconfig rfkill setcap chroot pivot_root unshare nsenter perf strace ltrace gdbserver systemtap stap trace-cmd ftrace criu usbreset lsusb flashrom dfu-util esptool esptool.py avrdude openocd adb fastboot nvidia-smi rocm-smi intel_gpu_top i2cset i2cget gpioset setterm systemctl service launchctl update-rc.d loginctl machinectl reboot shutdown poweroff halt init telinit useradd userdel usermod groupadd passwd chpasswd visudo crontab at batch
   *: kernel
   -: kernel

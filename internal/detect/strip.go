@@ -26,9 +26,9 @@ type wrapper struct {
 // assign, text, more, shell:LETTERS, query:LETTERS, optional:LETTERS, lone, or
 // an effect.
 const wrapperTable = `
-sudo|AbEeHKklnPSvVBN|ughpCrtTUDR|askpass bell background preserve-env edit set-home remove-timestamp list non-interactive stdin validate version user= group= host= prompt= close-from= role= type= command-timeout= other-user= chdir= chroot= login shell|assign shell:si query:lvkKVe dev
-doas|Ln|uC||assign shell:s dev
-pkexec||u|user= disable-internal-agent keep-cwd|dev
+sudo|AbEeHKklnPSvVBN|ughpCrtTUDR|askpass bell background preserve-env edit set-home remove-timestamp list non-interactive stdin validate version user= group= host= prompt= close-from= role= type= command-timeout= other-user= chdir= chroot= login shell|assign shell:si query:lvkKVe
+doas|Ln|uC||assign shell:s
+pkexec||u|user= disable-internal-agent keep-cwd|
 nice||n|adjustment= |
 ionice|t|cnpPu|class= classdata= pid= ignore|query:p
 chrt|abdfimorRv|pTPD|all-tasks batch deadline fifo idle other rr reset-on-fork sched-runtime= sched-period= sched-deadline= |skip1 query:mp
