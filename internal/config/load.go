@@ -2,12 +2,16 @@ package config
 
 import (
 	"context"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -25,8 +29,11 @@ type Ask struct {
 	// Trusted says that a person says now that they know the code, and where they
 	// say so: "--trust".
 	Trusted string
-	Extra   []policy.Sourced // of flags, variables, requests, agents
-	Agreed  []policy.Item    // requests that a person agreed to
+	// Agent is the name of the agent that does the work, whose definition may
+	// demand something; empty: none is known.
+	Agent  string
+	Extra  []policy.Sourced // of flags, variables, requests, agents
+	Agreed []policy.Item    // requests that a person agreed to
 }
 
 // Loaded is what was read, and what it means together.
@@ -64,8 +71,73 @@ func (l *Loader) Load(ctx context.Context, a Ask) (*Loaded, error) {
 		out.Context.Trusted, out.Context.TrustedBy = true, policy.Origin{Source: task.SourceFlag, Where: a.Trusted}
 	}
 	out.Documents = append(docs, a.Extra...)
+	if out.Rules, err = policy.Merge(out.Documents, out.Context); err != nil || a.Agent == "" {
+		return out, err
+	}
+	agent, err := l.agent(a.Agent, out)
+	if err != nil {
+		return nil, err
+	}
+	out.Documents = append(out.Documents, agent...)
 	out.Rules, err = policy.Merge(out.Documents, out.Context)
 	return out, err
+}
+
+// agent finds what the definitions of an agent demand: all of them, for which
+// one a harness takes is its own affair. One that cannot be read takes the name,
+// and one of a repository counts only where its code is known.
+func (l *Loader) agent(name string, out *Loaded) ([]policy.Sourced, error) {
+	own, err := l.homeAgents()
+	if err != nil {
+		return nil, err
+	}
+	found := Agents("~/", own)
+	for i, files := range out.Subject.Files {
+		as := Agents([]string{"base:", ""}[min(i, 1)], files)
+		if !out.Rules.Trusted.Value && slices.ContainsFunc(as, func(a Agent) bool { return a.Name == name }) {
+			return nil, task.Errorf(task.CodePolicy, "config.agent", "the agent %q is defined by the repository, whose code nobody said to know", name).
+				WithHint("`caisson trust` says so, if you do; or use another agent")
+		}
+		found = append(found, as...)
+	}
+	found = slices.DeleteFunc(found, func(a Agent) bool { return a.Name != name })
+	if len(found) == 0 {
+		return nil, task.Errorf(task.CodeNotFound, "config.agent", "no agent %q is defined in %s, of the repository or in your home folder", name, strings.Join(AgentFolders, ", ")).
+			WithHint("leave the name out, or define it")
+	}
+	var docs []policy.Sourced
+	for _, a := range found {
+		if a.Err != nil {
+			return nil, a.Err
+		}
+		if a.Policy != nil {
+			docs = append(docs, *a.Policy)
+		}
+	}
+	return docs, nil
+}
+
+// homeAgents reads the definitions in the user's home folder.
+func (l *Loader) homeAgents() (map[string][]byte, error) {
+	out := map[string][]byte{}
+	for _, dir := range AgentFolders {
+		entries, err := os.ReadDir(filepath.Join(l.Home, filepath.FromSlash(dir)))
+		if err != nil {
+			continue // not there, as a rule
+		}
+		for _, e := range entries[:min(len(entries), 500)] {
+			if !e.Type().IsRegular() || !strings.HasSuffix(e.Name(), ".md") {
+				continue
+			}
+			name := filepath.Join(l.Home, filepath.FromSlash(dir), e.Name())
+			b, err := sys.ReadTrusted(name, MaxFile, l.Places.UID)
+			if err != nil {
+				return nil, unreadable(name, err)
+			}
+			out[dir+"/"+e.Name()] = b
+		}
+	}
+	return out, nil
 }
 
 // repository reads what the repository says, and what a person said about it.
@@ -107,9 +179,23 @@ func (l *Loader) repository(ctx context.Context, repo *source.Repo, out *Loaded)
 	if len(rev) > 12 {
 		rev = rev[:12]
 	}
+	var docs []policy.Sourced
+	differ := maps.Clone(lying) // else each demand would be told twice
+	maps.DeleteFunc(differ, func(n string, b []byte) bool { old, there := base[n]; return there && string(old) == string(b) })
+	for _, at := range []struct {
+		prefix string
+		files  map[string][]byte
+	}{{rev + ":", base}, {"", differ}} {
+		s, err := Settings(at.prefix, at.files)
+		if err != nil {
+			return nil, err
+		}
+		docs = append(docs, s...)
+	}
 	changed := lying[ProjectFile]
 	if len(base) == 0 && ref.Base == "" {
 		rev = filepath.Base(ref.Repo)
 	}
-	return Project(rev, base[ProjectFile], changed)
+	project, err := Project(rev, base[ProjectFile], changed)
+	return append(docs, project...), err
 }

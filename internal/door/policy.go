@@ -33,6 +33,8 @@ type (
 	PolicyIn struct {
 		Repo string `json:"repo"` // a folder in it; empty: the working directory, where there is one
 		Base string `json:"base"` // revision; empty: HEAD
+		// Agent is the name of an agent whose definition may demand something.
+		Agent string `json:"agent,omitempty"`
 		// File is one file or folder to read in place of all, as if As had written
 		// it: "operator", "user", "project", "task".
 		File string `json:"file,omitempty"`

@@ -46,7 +46,7 @@ func (p policies) load(ctx context.Context, in door.PolicyIn) (*config.Loaded, e
 	if err != nil {
 		return nil, err
 	}
-	return p.l.Load(ctx, config.Ask{Repo: repo})
+	return p.l.Load(ctx, config.Ask{Repo: repo, Agent: in.Agent})
 }
 
 // file merges one file with what is shipped.

@@ -40,11 +40,12 @@ docs/policy.md explains every key.`,
 }
 
 // policyFlags say which policy is meant.
-type policyFlags struct{ repo, base, file, as string }
+type policyFlags struct{ repo, base, agent, file, as string }
 
 func (p *policyFlags) add(cmd *cobra.Command, file bool) {
 	cmd.Flags().StringVar(&p.repo, "repo", "", "repository that it is for (default: the one around the working directory) `DIR`")
 	cmd.Flags().StringVar(&p.base, "base", "", "revision whose .caisson.yaml counts (default HEAD) `REV`")
+	cmd.Flags().StringVar(&p.agent, "agent", "", "an agent by name, whose definition may demand something `NAME`")
 	if file {
 		cmd.Flags().StringVar(&p.file, "file", "", "one policy file or folder in place of all `FILE`")
 		cmd.Flags().StringVar(&p.as, "as", "", "whose it is: operator (default), user, project, task, agent or model `SOURCE`")
@@ -52,7 +53,7 @@ func (p *policyFlags) add(cmd *cobra.Command, file bool) {
 }
 
 func (p *policyFlags) in(dir string) (door.PolicyIn, error) {
-	in := door.PolicyIn{Repo: p.repo, Base: p.base, File: p.file, As: p.as}
+	in := door.PolicyIn{Repo: p.repo, Base: p.base, Agent: p.agent, File: p.file, As: p.as}
 	if in.As != "" && in.File == "" {
 		return in, task.Errorf(task.CodeUsage, "cli", "--as says whose a file is, and no file is named").WithHint("add --file FILE")
 	}

@@ -1,0 +1,118 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/caisson-dev/caisson/internal/policy"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+func TestAgents(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		who  string // its name
+		want string // what it raises; "!" and a text: an error
+	}{
+		"plain":             {"You review code.\n", "a", ""},
+		"no demand":         {"---\nname: reviewer\ndescription: Use this: always\n---\ntext caisson: x\n", "reviewer", ""},
+		"a demand":          {"---\nname: reviewer\ndescription: Use this: always [\ncaisson:\n  raise: {NET: 2}\nmodel: opus\n---\n", "reviewer", "NET 2 p/.claude/agents/a.md:5"},
+		"on one line":       {"---\ncaisson: {raise: {FS: 3}, version: 1}\n---\n", "a", "FS 3 p/.claude/agents/a.md:2"},
+		"windows lines":     {"---\r\ncaisson:\r\n  raise:\r\n    FS: 3\r\n---\r\n", "a", "FS 3 p/.claude/agents/a.md:4"},
+		"a comment between": {"---\ncaisson:\n  net: none\n# more\n\n  raise: {FS: 1}\n---\n", "a", "FS 1 p/.claude/agents/a.md:6"},
+		"unknown key":       {"---\nname: x\ncaisson:\n  raize: {FS: 1}\n---\n", "x", "!p/.claude/agents/a.md:4: there is no key \"raize\" in caisson; did you mean raise?"},
+		"wrong level":       {"---\ncaisson: {raise: {FS: 9}}\n---\n", "a", "!levels of FS go from 0 to 4"},
+		"another version":   {"---\ncaisson: {version: 2}\n---\n", "a", "!version 2 is not one"},
+		"nothing below":     {"---\ncaisson:\n---\n", "a", "!caisson has no value"},
+		"a text":            {"---\ncaisson: strict\n---\n", "a", "!caisson is the text \"strict\", not a mapping"},
+		"capitals":          {"---\nCaisson: {raise: {FS: 1}}\n---\n", "a", "!the key is written caisson:"},
+		"quoted":            {"---\n\"caisson\": {raise: {FS: 1}}\n---\n", "a", "!the key is written caisson:"},
+		"below another":     {"---\nmetadata:\n  caisson: {raise: {FS: 1}}\n---\n", "a", "!the key is written caisson:"},
+		"twice":             {"---\ncaisson: {raise: {FS: 1}}\ncaisson: {raise: {FS: 0}}\n---\n", "a", "!stands there twice"},
+		"an anchor":         {"---\ncaisson: &a {raise: {FS: 1}}\n---\n", "a", "!the anchor"},
+		"without an end":    {"---\ncaisson: {raise: {FS: 1}}\n", "a", "!does not end"},
+		"with a mark":       {"\xef\xbb\xbf---\ncaisson: {raise: {FS: 1}}\n---\n", "a", "FS 1 p/.claude/agents/a.md:2"},
+		"not YAML":          {"---\ncaisson: {raise: [\n---\n", "a", "!not YAML"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			as := Agents("p/", map[string][]byte{".claude/agents/a.md": []byte(c.text), ".claude/agents/x.txt": []byte("caisson: x"), "other/b.md": []byte("x")})
+			if len(as) != 1 || as[0].Name != c.who {
+				t.Fatalf("%+v", as)
+			}
+			if want, bad := strings.CutPrefix(c.want, "!"); bad {
+				if as[0].Err == nil || task.CodeOf(as[0].Err) != task.CodePolicy || !strings.Contains(as[0].Err.Error(), want) || as[0].Policy != nil {
+					t.Errorf("%v, want %s", as[0].Err, want)
+				}
+				return
+			}
+			if as[0].Err != nil || (as[0].Policy == nil) != (c.want == "") {
+				t.Fatalf("%+v", as[0])
+			}
+			if as[0].Policy == nil {
+				return
+			}
+			r, err := policy.Merge([]policy.Sourced{*as[0].Policy, policy.Shipped()}, policy.Context{Home: "/home/me"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := string(r.Raised[0].Axis) + " " + string(rune('0'+r.Raised[0].Level)) + " " + r.Raised[0].From.Where; got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+	// It may demand and ask, and loosens nothing.
+	as := Agents("", map[string][]byte{".qwen/agents/a.md": []byte("---\ncaisson: {floors: {FS: 0}}\n---\n")})
+	if _, err := policy.Merge([]policy.Sourced{*as[0].Policy}, policy.Context{Home: "/h"}); task.CodeOf(err) != task.CodePolicy || !strings.Contains(err.Error(), "agent's definition") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	for name, c := range map[string]struct{ file, text, want string }{
+		"none":            {".claude/settings.json", `{"permissions": {"allow": ["caisson"]}}`, ""},
+		"a demand":        {".claude/settings.json", "{\n  \"hooks\": {},\n  \"caisson\": {\"raise\": {\"NET\": 2}}\n}", "NET 2"},
+		"with comments":   {".claude/settings.json", "{\n // caisson\n \"caisson\": {}}", "!cannot be read"},
+		"comments alone":  {".gemini/settings.json", "{\n // mine\n \"a\": 1}", ""},
+		"twice":           {".gemini/settings.json", `{"caisson": {"raise": {"NET": 2}}, "caisson": {}}`, "!stands there twice"},
+		"another case":    {".gemini/settings.json", `{"CAISSON": {}}`, "!written caisson"},
+		"in disguise":     {".gemini/settings.json", `{"\u0063aisson": {"raise": {"NET": 2}}}`, "NET 2"},
+		"cut":             {".qwen/settings.json", `{"caisson": {}`, "!cannot be read"},
+		"unknown key":     {".qwen/settings.json", "{\n\n\"caisson\": {\"x\": 1}}", "!.qwen/settings.json:3: there is no key"},
+		"duplicate below": {".qwen/settings.json", `{"caisson": {"net": "none", "net": "open"}}`, "!a second time"},
+		"toml":            {".codex/config.toml", "model = \"x\"\n[caisson]\nnet = \"none\"\n", "!.codex/config.toml:2"},
+		"toml without":    {".codex/config.toml", "model = \"x\" # caisson\n", ""},
+	} {
+		docs, err := Settings("", map[string][]byte{c.file: []byte(c.text)})
+		if want, bad := strings.CutPrefix(c.want, "!"); bad {
+			if task.CodeOf(err) != task.CodePolicy || task.HintOf(err) == "" || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", name, err, want)
+			}
+			continue
+		}
+		if err != nil || (len(docs) == 1) != (c.want != "") || len(docs) == 1 && docs[0].Document.Raise[task.NET] != 2 {
+			t.Errorf("%s: %v, %v", name, docs, err)
+		}
+	}
+}
+
+func FuzzAgents(f *testing.F) {
+	f.Add([]byte("---\nname: x\ncaisson:\n  raise: {NET: 2}\n---\n"))
+	f.Add([]byte("---\ncaisson: {raise: [\n---\n"))
+	f.Add([]byte("{\"caisson\": {\"net\": \"none\"}}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, a := range Agents("", map[string][]byte{".claude/agents/a.md": data}) {
+			if a.Err != nil && (a.Policy != nil || task.CodeOf(a.Err) != task.CodePolicy) {
+				t.Fatalf("%+v", a)
+			}
+		}
+		docs, err := Settings("", map[string][]byte{".claude/settings.json": data, ".codex/config.toml": data})
+		if err != nil && task.CodeOf(err) != task.CodePolicy {
+			t.Fatal(err)
+		}
+		for _, d := range docs {
+			if d.Document.Version != policy.Version {
+				t.Fatalf("%+v", d)
+			}
+		}
+	})
+}
