@@ -12,7 +12,6 @@ import (
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/policy"
-	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -191,7 +190,7 @@ func (m *Manager) toAccept(ctx context.Context, q *task.AcceptRequest) (*task.Ac
 	}
 	if m.cfg.Policy != nil {
 		var err error
-		if rules, err = m.cfg.Policy(ctx, Subject{Person: true, Repo: &source.Repo{Ref: task.SourceRef{CommonDir: rep.Repo}}}); err != nil {
+		if rules, err = m.cfg.Policy(ctx, Subject{Person: true}); err != nil {
 			return nil, rules, "", err
 		}
 	} else {

@@ -28,8 +28,9 @@ type decided struct {
 	grants []task.Grant
 	// secrets are the variables that a person passed in, K=V.
 	secrets []string
-	ahead   *ahead // nil: nothing was looked at ahead of its turn
-	explain bool   // somebody wants to know what there is beside the decision
+	ahead   *ahead      // nil: nothing was looked at ahead of its turn
+	before  []task.Fact // of a task that is on record: what was known of it
+	explain bool        // somebody wants to know what there is beside the decision
 }
 
 // defaultTimeout ends a task that nobody limited: row R3 asks for a bounded
@@ -88,6 +89,8 @@ func (m *Manager) decideInto(ctx context.Context, d *decided, req task.Request, 
 
 // weigh says what a boundary around d.repo would be on this machine.
 func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []string) (err error) {
+	look := m.detecting(ctx, d.repo, argv)
+	defer look.end()
 	if d.caps, err = d.probe(ctx); err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 			ways[a] = []string{d.caps.Fix}
 		}
 	}
-	k, err := m.know(ctx, d, id, argv, ways)
+	k, err := m.know(ctx, d, id, argv, ways, look)
 	if err != nil {
 		return err
 	}
@@ -147,7 +150,7 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 		return nil // nobody asks what else there is
 	}
 	in.Instances = m.instances(ctx)
-	in.Shared = m.sharedToday(ctx, d, id)
+	in.Shared = m.sharedToday(ctx, d, k, id)
 	in.Considered = d.considered()
 	for _, s := range in.Shared {
 		if s.Kind != "task" {
@@ -376,7 +379,7 @@ type vouched struct {
 func hostLevels(ref task.SourceRef, grants []task.Grant) map[task.Axis]vouched {
 	out := map[task.Axis]vouched{
 		task.SVC: {task.LevelNA, "no services are part of this task"},
-		task.APR: {task.LevelNA, "no call is subject to approval in this version"},
+		task.APR: {task.LevelNA, "nothing inside can act outside: no network and no credential; --ask has tool calls wait for a person"},
 		task.VER: {task.LevelNA, "verification is checked when a result leaves; not in this version"},
 		task.EVD: {2, "host-side, append-only, hash-linked log, written before each effect"},
 		task.CLN: {2, "every resource recorded before it is made, with a token, and removed only on proof"},

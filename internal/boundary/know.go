@@ -21,8 +21,9 @@ type Subject struct {
 
 // Seen is what detectors found.
 type Seen struct {
-	Command []task.Fact // about the command that was given
-	Repo    []task.Fact // about the repository's files at the base commit
+	Command []task.Fact   // about the command that was given
+	Repo    []task.Fact   // about the repository's files at the base commit
+	Simple  []task.Simple // what the command consists of
 	Notes   []string
 }
 
@@ -37,7 +38,7 @@ type known struct {
 // know gathers what is known of a task: how it was started, what policy says,
 // what detectors find, what else is at work. ways gets what would make work in
 // the checkout itself need less.
-func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []string, ways map[task.Axis][]string) (*known, error) {
+func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []string, ways map[task.Axis][]string, look *detecting) (*known, error) {
 	k := &known{}
 	var err error
 	if m.cfg.Policy != nil {
@@ -75,8 +76,14 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 	}
 	k.facts = policy.Defaults(l)
 	k.facts = append(k.facts, k.rules.Facts...)
-	if m.cfg.Detect != nil && !l.Direct {
-		if k.seen, err = m.cfg.Detect(ctx, d.repo, argv); err != nil {
+	for _, f := range d.before {
+		// What a launch or the moment said is said anew.
+		if f.Source != task.SourceDefault && f.Source != task.SourceInventory {
+			k.facts = append(k.facts, f)
+		}
+	}
+	if !l.Direct {
+		if k.seen, err = look.seen(); err != nil {
 			return nil, err
 		}
 		k.notes = append(k.notes, k.seen.Notes...)
@@ -85,6 +92,33 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 	}
 	return k, nil
 }
+
+// detecting is what detectors find, looked for while the rest is weighed.
+type detecting struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	found  Seen
+	err    error
+}
+
+// detecting begins; end ends it and waits until it has ended.
+func (m *Manager) detecting(ctx context.Context, repo *source.Repo, argv []string) *detecting {
+	ctx, cancel := context.WithCancel(ctx)
+	l := &detecting{cancel: cancel, done: make(chan struct{})}
+	if m.cfg.Detect == nil {
+		close(l.done)
+		return l
+	}
+	go func() {
+		defer close(l.done)
+		l.found, l.err = m.cfg.Detect(ctx, repo, argv)
+	}()
+	return l
+}
+
+func (l *detecting) seen() (Seen, error) { <-l.done; return l.found, l.err }
+
+func (l *detecting) end() { l.cancel(); <-l.done }
 
 // add takes what detectors say, but for rules that the operator suppressed.
 func (k *known) add(fs []task.Fact) {
@@ -145,7 +179,7 @@ func (m *Manager) overlapping(ctx context.Context, ref task.SourceRef, id task.I
 
 // sharedToday names what exists on this machine and what of it the boundary as
 // planned would leave within reach. It reads no content.
-func (m *Manager) sharedToday(ctx context.Context, d *decided, id task.ID) []task.Instance {
+func (m *Manager) sharedToday(ctx context.Context, d *decided, k *known, id task.ID) []task.Instance {
 	eff := d.plan.Effective
 	var out []task.Instance
 	add := func(a task.Axis, least int, kind, name string) {
@@ -178,6 +212,11 @@ func (m *Manager) sharedToday(ctx context.Context, d *decided, id task.ID) []tas
 	}
 	for _, p := range s.Agents {
 		add(task.FS, 2, "socket", p)
+	}
+	for _, f := range k.facts {
+		if f.What == task.MutableState && f.Subject != "" {
+			add(task.SVC, 1, "service", f.Subject+" ("+f.Evidence+")")
+		}
 	}
 	for _, kv := range m.cfg.Environ {
 		if name, _, _ := strings.Cut(kv, "="); credentialName(name) {

@@ -207,7 +207,7 @@ func (m *Manager) again(ctx context.Context, v *task.View) (*decided, error) {
 // asDecided is the request that a task was opened with, as far as it is on record.
 func (m *Manager) asDecided(v *task.View, env []string) (*decided, error) {
 	s := v.Source
-	d := &decided{req: task.Request{
+	d := &decided{before: v.Facts, req: task.Request{
 		Name: v.Name, Repo: s.Repo, Base: s.Base, At: s.Target, Strategy: s.Strategy, Dirty: s.Dirty, History: s.History, Backend: v.Backend,
 		Rootfs: v.Rootfs, Need: v.Need, Env: env, Limits: v.Limits, Keep: v.Keep, Trust: v.Trust, Unattended: v.Unattended, Person: true,
 	}}

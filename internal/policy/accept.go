@@ -149,7 +149,7 @@ func Covers(a *task.Acceptance, c Claim) error {
 			return no("it is for another task")
 		}
 	case task.ScopeRepo:
-		if a.Repo == "" || a.Repo != c.Repo {
+		if a.Repo == "" || a.Repo != c.Repo && !(a.Standing && a.Repo == anyRepo) {
 			return no("it is for another repository")
 		}
 	default:

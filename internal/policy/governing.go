@@ -1,6 +1,10 @@
 package policy
 
-import "github.com/caisson-dev/caisson/internal/task"
+import (
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
 
 // Governing is what the policy in force says about one task, from all of its
 // sources. The zero value is no policy beyond what is shipped: nothing is
@@ -20,4 +24,49 @@ type Governing struct {
 	// although a person started the task; both empty: nothing is on record.
 	Familiar, Unfamiliar string
 	Notes                []string // requests that were refused, and why
+	Rules                *Rules   // all of it; nil in the zero value
 }
+
+// Govern says what rules mean for one task.
+func Govern(r *Rules) Governing {
+	g := Governing{Rules: r, Digest: r.Digest(), Facts: r.Facts, Lowered: r.Lowered, Operator: task.Vector{}, Suppressed: map[string]string{}}
+	for _, f := range r.Floors {
+		g.Floors = append(g.Floors, Floor{Axis: f.Axis, Level: f.Level, Source: f.From.Source, Where: f.From.place()})
+		g.Operator[f.Axis] = max(g.Operator[f.Axis], f.Level)
+	}
+	for _, f := range r.Raised {
+		g.Floors = append(g.Floors, Floor{Axis: f.Axis, Level: f.Level, Source: f.From.Source, Where: f.From.place()})
+	}
+	g.Accept = AcceptRules{MaxTTL: time.Duration(r.MaxTTL.Value), Assurance: map[task.Axis]task.Assured{}, Alone: !r.Operator}
+	for _, m := range r.MinAssurance {
+		if m.Axis == "default" {
+			g.Accept.Default = task.Assured(m.Least)
+		} else {
+			g.Accept.Assurance[task.Axis(m.Axis)] = task.Assured(m.Least)
+		}
+	}
+	for _, d := range r.Delegable {
+		g.Accept.Delegated = append(g.Accept.Delegated, d.Value)
+	}
+	for _, s := range r.Suppressed {
+		g.Suppressed[s.Value.Rule] = s.Value.Reason + " (" + s.From.place() + ")"
+	}
+	for _, s := range r.Accepted {
+		a := s.Value
+		g.Standing = append(g.Standing, task.Acceptance{
+			ID: "standing:" + s.From.place(), Axis: a.Axis, Level: a.Level, Scope: task.ScopeRepo, Repo: anyRepo, Reason: a.Reason, Standing: true, Where: s.From.place(),
+			By: task.Acceptor{Login: string(s.From.Source), Authority: task.SourceOperator}, Expires: a.Expires.Time,
+		})
+	}
+	if r.Trusted.Value {
+		g.Familiar = "known: " + r.Trusted.From.String()
+	}
+	for _, x := range r.Refused {
+		g.Notes = append(g.Notes, "asked for by "+x.From.String()+" and not given: "+x.Item.String()+": "+x.Why)
+	}
+	return g
+}
+
+// anyRepo is the repository of a standing acceptance that is in force: the rules
+// hold only those for the repository at hand.
+const anyRepo = "*"

@@ -137,7 +137,7 @@ func (d Direct) Ways() (ways []string) {
 // nothing on them; a person who asks explicitly gets the honest answer that
 // nothing is there.
 var deferred = map[task.Axis]string{
-	task.APR: "n/a: nothing in this version asks for approval",
+	task.APR: "n/a: nothing inside can act outside, and --ask has tool calls wait for a person",
 	task.VER: "n/a before a result leaves: checking results is not in this version",
 }
 

@@ -37,8 +37,12 @@ const maxOne = 512 << 10
 const maxRemembered = 4 << 20
 
 // Files returns the files that a task of this source starts with, without what
-// --dirty adds; nil for an archive, which is not opened before it is unpacked.
+// --dirty adds; nil for an archive, which is not opened before it is
+// unpacked, and for a repository that Reopen returned.
 func (r *Repo) Files() *Files {
+	if r.reopened {
+		return nil
+	}
 	if r.git == nil {
 		if r.archive != "" {
 			return nil

@@ -63,6 +63,7 @@ type Repo struct {
 	partial     bool // objects may be missing: a partial clone fetches them when needed
 	bare        bool // it has no checkout
 	remotes     []string
+	reopened    bool // of a task that is on record: its repository was not looked at
 }
 
 // knownExtensions are the repository format extensions that do not change what

@@ -72,7 +72,7 @@ func (r *Repo) Named(ctx context.Context, limit int64, names ...string) (map[str
 // other things that are no files are left out. No checkout has none.
 func (r *Repo) Lying(limit int64, names ...string) (map[string][]byte, error) {
 	out := map[string][]byte{}
-	if r.bare || r.Ref.Repo == "" {
+	if r.bare || r.Ref.Repo == "" || r.archive != "" || r.reopened {
 		return out, nil
 	}
 	root, err := os.OpenRoot(r.Ref.Repo)

@@ -24,5 +24,5 @@ func Reopen(ws Workspace, ref task.SourceRef, objects []string) (*Repo, error) {
 				WithHint("put the repository back to where it was; `caisson diff %s` needs it too", ws.Task)
 		}
 	}
-	return &Repo{Ref: ref, Identity: s.Identity, Objects: objects, Tips: s.Tips, Pinnable: s.Pinned}, nil
+	return &Repo{Ref: ref, Identity: s.Identity, Objects: objects, Tips: s.Tips, Pinnable: s.Pinned, reopened: true}, nil
 }

@@ -113,6 +113,7 @@ type View struct {
 	Levels      []Level     `json:"levels,omitempty"`
 	Channel     Assurance   `json:"channel,omitempty"`  // what was proved of the worker's channel when the boundary was opened
 	Accepted    []Covered   `json:"accepted,omitempty"` // gaps that somebody accepted
+	Facts       []Fact      `json:"facts,omitempty"`    // what was known of it when it was decided
 	Findings    []Finding   `json:"findings,omitempty"`
 	Grants      []Grant     `json:"grants,omitempty"`
 	Limits      Limits      `json:"limits"`

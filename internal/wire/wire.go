@@ -123,6 +123,7 @@ func newHouse(dirs sys.Dirs, db *inventory.DB, near bool, note func(string)) *ho
 		cfg.Near = h.near
 	}
 	cfg.Drivers = remember(all.Drivers(all.Config{Worker: h.worker}), dirs.State, h.worker)
+	cfg.Policy, cfg.Detect = h.govern, h.detect
 	linuxParts(&cfg)
 	h.manager = boundary.New(cfg)
 	return h
