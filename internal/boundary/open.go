@@ -341,6 +341,7 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing, 
 		findings = add(findings, d.plan.Plan.Findings, q.Findings())
 	}
 	levels, mismatch := d.plan.Compare(proved, seen, findings)
+	levels = lean(levels) // the reasons are in the plan
 	typ := evidence.ProbeReported
 	body := map[string]any{"levels": levels, "findings": findings, "report": json.RawMessage(report)}
 	if mismatch != nil {

@@ -60,7 +60,7 @@ type Covered struct {
 type Reason struct {
 	Row     string `json:"row,omitempty"`
 	Trigger string `json:"trigger,omitempty"` // of the row, for a person
-	Fact    Fact   `json:"fact,omitzero"`     // that made it count; of a floor, who set it and where
+	Fact    Fact   `json:"fact"`              // that made it count; of a floor, who set it and where
 	Text    string `json:"text,omitempty"`    // why an axis does not apply
 }
 

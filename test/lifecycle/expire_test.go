@@ -31,3 +31,17 @@ func update(t *testing.T, state, query string, args ...any) {
 		t.Fatal(err)
 	}
 }
+
+// query returns the one value of a statement about the inventory.
+func query(t *testing.T, state, q string) (value string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+state+"/state.db?_pragma=busy_timeout(10000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRowContext(context.Background(), q).Scan(&value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}

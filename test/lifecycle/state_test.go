@@ -240,13 +240,14 @@ func TestInventoryOfANewerVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, harness.NewIdentity(t, "newer", os.Getuid()), harness.Bin())
 	w.ok("ls")
+	now := query(t, w.State, "PRAGMA user_version")
 	update(t, w.State, "PRAGMA user_version = 99")
 	r := w.do(nil, "run", "--", "true")
 	w.refused(r, "state_store")
 	if !strings.Contains(r.Stderr, "newer") {
 		t.Error(r)
 	}
-	update(t, w.State, "PRAGMA user_version = 1")
+	update(t, w.State, "PRAGMA user_version = "+now)
 	w.clean()
 }
 
