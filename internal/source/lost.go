@@ -110,8 +110,7 @@ func (ws Workspace) lostOf(ctx context.Context, dir *tree.Root, live map[string]
 			}
 		}
 		led := map[string]bool{}
-		var mark func(oid string)
-		mark = func(oid string) {
+		mark := func(oid string) {
 			for todo := []string{oid}; len(todo) > 0; {
 				last := todo[len(todo)-1]
 				todo = todo[:len(todo)-1]
