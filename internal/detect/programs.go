@@ -102,7 +102,7 @@ make gmake bmake just task rake invoke inv fab tox nox mage earthly dagger doit 
 pytest py.test unittest nose2 behave jest vitest mocha ava tap cypress playwright karma jasmine rspec cucumber minitest phpunit pest bats ginkgo gotestsum cargo-nextest hurl wtr testcafe webdriver
   *: repo
   -: repo
-eslint prettier stylelint xo standard webpack rollup esbuild parcel babel postcss tailwindcss tsc-watch tsx ts-node swc turbo nx lerna rush gulp grunt mypy pylint flake8 rubocop pre-commit lint-staged husky lefthook commitlint semantic-release changeset release-it sphinx-build storybook-build nyc c8 metro markdownlint-cli2 import-linter dmypy pyre bandit gitlint phpstan psalm rector php-cs-fixer credo dialyzer
+eslint prettier stylelint xo standard webpack rollup esbuild parcel babel postcss tailwindcss tsc-watch tsx ts-node swc turbo nx lerna rush gulp grunt mypy pylint flake8 rubocop pre-commit lint-staged husky lefthook commitlint semantic-release changeset release-it sphinx-build nyc c8 metro markdownlint-cli2 import-linter dmypy pyre bandit gitlint phpstan psalm rector php-cs-fixer credo dialyzer
   *: repo
   -: repo
 vite next nuxt nuxi remix astro gatsby ng vue-cli-service react-scripts expo docusaurus vitepress vuepress webpack-dev-server eleventy svelte-kit storybook start-storybook
@@ -211,7 +211,7 @@ docker-compose podman-compose | -f --file -p --project-name --env-file --profile
   up,run,start,watch,create: container runtime process port
   build: container runtime
   *: runtime
-buildah kaniko executor img crun runc youki ctr crictl lxc lxc-start incus lxd multipass vagrant colima lima limactl firecracker singularity apptainer systemd-nspawn devcontainer devpod pack ko
+buildah kaniko img crun runc youki ctr crictl lxc lxc-start incus lxd multipass vagrant colima lima limactl firecracker singularity apptainer systemd-nspawn devcontainer devpod pack ko
   *: container runtime
   -: container runtime
 skopeo crane oras regctl cosign notation
@@ -270,7 +270,7 @@ twine
   *: visible mutate dev
 goreleaser jreleaser np release-please standard-version ghr
   *: visible mutate dev repo
-ssh mosh sftp scp rsync-ssh sshpass autossh telnet rsh rlogin
+ssh mosh sftp scp sshpass autossh telnet rsh rlogin
   *: mutate dev stateout
 curl wget http https xh httpie aria2c lftp ftp grpcurl websocat curlie
   *: read
@@ -319,7 +319,7 @@ hadolint yamllint actionlint markdownlint mdl vale codespell typos biome oxlint 
 tsc gcc g++ cc c++ clang clang++ ld as nm objdump objcopy strip size ranlib javac rustc ghc ocamlfind gfortran protoc buf sqlc swag mockgen stringer flatc thrift
 less more most bat man info whatis apropos nano pico env printenv tput clear reset stty tty locale iconv dos2unix unix2dos envsubst gettext msgfmt
 fd locate lsof ss netstat ping ping6 traceroute dig nslookup host whois convert magick ffmpeg ffprobe exiftool pandoc dot pdftotext qpdf gs sqlite3 duckdb
-direnv-hook rev shuf factor bc dc expr numfmt logger getent getconf ldd pkg-config pidof nohup-check sync logname tsort ptx mkfifo
+rev shuf factor bc dc expr numfmt logger getent getconf ldd pkg-config pidof sync logname tsort ptx mkfifo
 `
 
 var programs = sync.OnceValue(func() map[string]*program {

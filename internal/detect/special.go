@@ -53,7 +53,7 @@ var runners = sync.OnceValue(func() map[string]string {
 		"bundle": "exec", "bundler": "exec", "mise": "exec x", "asdf": "exec", "rbenv": "exec", "pyenv": "exec", "nodenv": "exec", "direnv": "exec", "dotenv": `""`, "heroku": "local:run",
 		"pipx": "run", "nix": "run shell develop", "nix-shell": `""`, "op": "run", "doppler": "run", "aws-vault": "exec", "chamber": "exec", "infisical": "run", "sops": "exec-env exec-file", "teller": "run",
 		"kubectl": "exec", "oc": "exec", "flyctl": "ssh", "coverage": "run", "torchrun": `""`, "accelerate": "launch", "watchexec": `""`, "nodemon": `""`, "wait-on": `""`, "start-server-and-test": `""`, "concurrently": `""`,
-		"script-runner": `""`, "golangci-lint-run": `""`, "dotenvx": "run", "jenv": "exec", "fnm": "exec", "volta": "run", "nvm": "exec run", "rustup": "run", "opam": "exec", "stack": "exec", "cabal": "exec", "mix": "cmd", "lerna": "exec", "nx": "exec", "rush": "rushx",
+		"dotenvx": "run", "jenv": "exec", "fnm": "exec", "volta": "run", "nvm": "exec run", "rustup": "run", "opam": "exec", "stack": "exec", "cabal": "exec", "mix": "cmd", "lerna": "exec", "nx": "exec", "rush": "rushx",
 	}
 })
 
@@ -77,7 +77,7 @@ func (a *analyser) runner(ws []word, name string, extra effect, verbs map[string
 		e |= effRepo
 	}
 	i := 1
-	found := verbs[`""`]
+	found, strange := verbs[`""`], false
 	for i < len(ws) {
 		w := ws[i]
 		if !w.lit {
@@ -91,14 +91,22 @@ func (a *analyser) runner(ws []word, name string, extra effect, verbs map[string
 		}
 		if len(w.s) > 1 && w.s[0] == '-' {
 			switch {
+			case (name == "kubectl" || name == "oc") && w.s == "-c":
+				i++ // a container
 			case w.s == "-c" || w.s == "--call" || w.s == "--shell-mode" || w.s == "--run" || w.s == "--command":
 				a.emit(ws, name, e, "")
 				a.nested(ws, i+1, name)
 				return
 			case p != nil && p.values[w.s] || runnerValues()[w.s]:
 				i++
+			case !runnerFlags()[w.s] && strings.IndexByte(w.s, '=') < 0:
+				strange = true // its value may be the next word
 			}
 			i++
+			continue
+		}
+		if found && (name == "kubectl" || name == "oc") {
+			i++ // the pod; the command comes after "--"
 			continue
 		}
 		if found {
@@ -107,14 +115,17 @@ func (a *analyser) runner(ws []word, name string, extra effect, verbs map[string
 		if verbs[w.s] {
 			found = true
 			i++
-			if name == "uv" && w.s == "tool" || name == "kubectl" || name == "oc" || name == "aws-vault" || name == "chamber" {
-				i++ // "tool run", a pod, a profile
+			if name == "uv" && w.s == "tool" || name == "aws-vault" || name == "chamber" {
+				i++ // "tool run", a profile
 			}
 			continue
 		}
 		break
 	}
 	a.emit(ws, name, e, "")
+	if found && strange {
+		a.opaque("an option of " + name + " that is not known")
+	}
 	if found && i < len(ws) && e&effOpaque == 0 {
 		if name == "concurrently" || name == "start-server-and-test" {
 			for _, w := range ws[i:] {
@@ -133,6 +144,8 @@ func (a *analyser) runner(ws []word, name string, extra effect, verbs map[string
 }
 
 var runnerValues = lazyWords("-p --package --with --python --env-file -e -f --from --extra --group -n --name --prefix -w --workspace --watch --ext --ignore -i --context -A --attr -I --shell")
+
+var runnerFlags = lazyWords("-y --yes --no --no-install --quiet -q --silent -s --offline --prefer-offline --frozen --locked --no-sync --no-project --isolated --no-dev --all-extras -v --verbose -r --recursive --parallel --if-present --bun -it -ti -t --stdin --tty --exact --keep-file-descriptors --no-install-recommends --pure --impure --quick --no-warn-script-location -u --ignore-existing")
 
 // withOptions is a program that some options of give a command.
 func (a *analyser) withOptions(ws []word, name string, extra effect, opts map[string]bool) {

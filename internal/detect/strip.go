@@ -91,9 +91,7 @@ dotenvx||f||repo
 direnv||||repo opaque
 entr|acdnprsz|||process more
 cgexec||g|sticky|
-time-limit||||skip1
 rlwrap|acmiInNrRsASTuvwX|bBCDefFghHlLmMopPqQstVz||
-script-run||||
 caffeinate|disum|tw||
 arch|x86_64|de||
 linux32|v3BFILRSTXZ|||

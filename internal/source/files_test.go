@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-dev/caisson/internal/detect"
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -85,6 +86,54 @@ func TestFilesAtBase(t *testing.T) {
 	stopped := 0
 	if err := b.Each(context.Background(), func(string, uint32) bool { stopped++; return false }); err != nil || stopped != 1 {
 		t.Errorf("stopped after %d: %v", stopped, err)
+	}
+}
+
+// TestFilesScanned: a detector's look at a hostile repository starts git three
+// times and nothing else.
+func TestFilesScanned(t *testing.T) {
+	l := newLab(t)
+	l.git("init", "-q")
+	l.git("config", "filter.f.smudge", "touch "+l.top+"/ran; cat")
+	l.git("config", "filter.f.clean", "cat")
+	l.git("config", "core.fsmonitor", "touch "+l.top+"/ran")
+	l.write(".gitattributes", "* filter=f\n")
+	l.write("a\nb/compose.yaml", "services:\n  db:\n    image: postgres:16\n")
+	l.write("package.json", `{"scripts":{"db:migrate":"prisma migrate deploy"}}`)
+	l.write(".envrc", "touch "+l.top+"/ran\n")
+	l.write("big/package.json", strings.Repeat(" ", 10<<20))
+	l.write(".devcontainer/devcontainer.json", `{"initializeCommand":"touch `+l.top+`/ran"}`)
+	if err := os.Symlink("/etc/passwd", l.repo+"/docker-compose.yml"); err != nil {
+		t.Fatal(err)
+	}
+	l.plain(l.repo, "-c", "core.fsmonitor=false", "add", "-A")
+	l.plain(l.repo, "-c", "core.fsmonitor=false", "commit", "-qm", "base")
+	_ = os.Remove(l.top + "/ran")
+
+	b := l.baseFiles()
+	before := git.Spawns.Load()
+	facts, _, err := detect.Scan(context.Background(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := git.Spawns.Load() - before; n > 3 {
+		t.Errorf("%d starts of git, at most 3", n)
+	}
+	var got []string
+	for _, f := range facts {
+		got = append(got, f.Rule+" "+f.Value+" "+f.Evidence)
+	}
+	for _, want := range []string{`SVC-01 db "a\nb/compose.yaml":3`, "SVC-01 unknown docker-compose.yml", "SCR-15 schema package.json:1", "INS-02 unknown big/package.json", "HST-01 repo-defined .devcontainer/devcontainer.json:1", "HST-04 repo-defined .gitattributes:1"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, strings.Join(got, "\n"))
+		}
+	}
+	a := detect.Command([]string{"npm", "run", "db:migrate"}, func(name string) []byte { return b.File(context.Background(), name) })
+	if n := len(a.Simple); n != 2 || a.Simple[1].Program != "prisma" {
+		t.Errorf("got %+v", a.Simple)
+	}
+	if _, err := os.Stat(l.top + "/ran"); err == nil {
+		t.Error("something of the repository ran")
 	}
 }
 
