@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,12 @@ func TestRealScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Condition: func(name string) (bool, error) {
+			if name != "mounts" {
+				return false, fmt.Errorf("no condition %q", name)
+			}
+			return os.Geteuid() == 0 && exec.Command("unshare", "-m", "sh", "-c", "mount --make-rprivate / && mount --bind /etc /etc").Run() == nil, nil
+		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("CAISSON_STATE_DIR", e.WorkDir+"/.state")
 			e.Setenv("CAISSON_RUNTIME_DIR", e.WorkDir+"/.run")
