@@ -17,10 +17,6 @@ import (
 // ProjectFile is the name of a repository's policy file, at its top.
 const ProjectFile = ".caisson.yaml"
 
-// operatorDir is where the operator's files are. The tests' builds name another
-// (-X); there is no other way to set it, and no variable of the environment.
-var operatorDir = policy.OperatorDir
-
 // Places are where the files of a person and of the operator are. The zero
 // Places has none.
 type Places struct {
@@ -32,9 +28,10 @@ type Places struct {
 }
 
 // PlacesOf returns the places of an installation. configDir is the user's
-// folder for caisson; it may be empty.
+// folder for caisson; it may be empty. No variable and no flag names another
+// folder of the operator's.
 func PlacesOf(configDir string, uid int) Places {
-	p := Places{Operator: operatorDir, UID: uid}
+	p := Places{Operator: policy.OperatorDir, UID: uid}
 	if configDir != "" {
 		p.User = filepath.Join(configDir, "policy.yaml")
 	}

@@ -110,6 +110,16 @@ func owned(uid uint32, owners []int) bool {
 	return uid == 0 || slices.Contains(owners, int(uid))
 }
 
+// overflow is how the kernel shows an owner that a user namespace does not know.
+const overflow = 65534
+
+// rootHidden says that root is such an owner here: then folders on the way show
+// so, and what they lead to must belong to one of the owners all the same.
+func rootHidden() bool {
+	var st unix.Stat_t
+	return unix.Stat("/", &st) == nil && st.Uid == overflow
+}
+
 // judge looks at an open folder or file. On the way, a folder that everybody may
 // write to passes where nobody may replace what is another's (the sticky bit),
 // since what is taken from it is judged as well.
@@ -122,7 +132,7 @@ func judge(fd int, name string, owners []int, way bool) error {
 	switch {
 	case kind != unix.S_IFDIR && (way || kind != unix.S_IFREG):
 		return fmt.Errorf("%s is neither a file nor a folder", name)
-	case !owned(st.Uid, owners):
+	case !owned(st.Uid, owners) && !(way && st.Uid == overflow && rootHidden()):
 		return fmt.Errorf("%s: %w: it belongs to user %d", name, ErrNotTrusted, st.Uid)
 	case mode&0o022 != 0 && !(way && mode&unix.S_ISVTX != 0):
 		return fmt.Errorf("%s: %w: others may write to it (mode %04o)", name, ErrNotTrusted, mode&0o7777)
