@@ -89,7 +89,7 @@ func (m *Manager) decideInto(ctx context.Context, d *decided, req task.Request, 
 
 // weigh says what a boundary around d.repo would be on this machine.
 func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []string) (err error) {
-	look := m.detecting(ctx, d.repo, argv)
+	look := m.detecting(ctx, d, argv)
 	defer look.end()
 	if d.caps, err = d.probe(ctx); err != nil {
 		return err

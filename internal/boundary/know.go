@@ -41,12 +41,8 @@ type known struct {
 func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []string, ways map[task.Axis][]string, look *detecting) (*known, error) {
 	k := &known{}
 	var err error
-	if m.cfg.Policy != nil {
-		if k.rules, err = m.cfg.Policy(ctx, Subject{Request: d.req, Repo: d.repo, Person: d.req.Person}); err != nil {
-			return nil, err
-		}
-	} else {
-		k.rules.Accept.Alone = true
+	if k.rules, err = look.policy(); err != nil {
+		return nil, err
 	}
 	l := policy.Launch{Supervised: d.req.Terminal && !d.req.Unattended, Command: argv, Unfamiliar: k.rules.Unfamiliar, Familiar: k.rules.Familiar}
 	if l.Familiar == "" && l.Unfamiliar == "" {
@@ -93,32 +89,45 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 	return k, nil
 }
 
-// detecting is what detectors find, looked for while the rest is weighed.
+// detecting is what detectors find and what policy says, looked for while the
+// rest is weighed.
 type detecting struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	found  Seen
-	err    error
+	cancel   context.CancelFunc
+	done     chan struct{} // closed once found and err are set
+	found    Seen
+	err      error
+	ruled    chan struct{} // closed once rules and rulesErr are set
+	rules    policy.Governing
+	rulesErr error
 }
 
 // detecting begins; end ends it and waits until it has ended.
-func (m *Manager) detecting(ctx context.Context, repo *source.Repo, argv []string) *detecting {
+func (m *Manager) detecting(ctx context.Context, d *decided, argv []string) *detecting {
 	ctx, cancel := context.WithCancel(ctx)
-	l := &detecting{cancel: cancel, done: make(chan struct{})}
-	if m.cfg.Detect == nil {
-		close(l.done)
-		return l
-	}
+	l := &detecting{cancel: cancel, done: make(chan struct{}), ruled: make(chan struct{})}
 	go func() {
 		defer close(l.done)
-		l.found, l.err = m.cfg.Detect(ctx, repo, argv)
+		if m.cfg.Detect != nil {
+			l.found, l.err = m.cfg.Detect(ctx, d.repo, argv)
+		}
+	}()
+	subject := Subject{Request: d.req, Repo: d.repo, Person: d.req.Person}
+	go func() {
+		defer close(l.ruled)
+		if m.cfg.Policy == nil {
+			l.rules.Accept.Alone = true
+			return
+		}
+		l.rules, l.rulesErr = m.cfg.Policy(ctx, subject)
 	}()
 	return l
 }
 
 func (l *detecting) seen() (Seen, error) { <-l.done; return l.found, l.err }
 
-func (l *detecting) end() { l.cancel(); <-l.done }
+func (l *detecting) policy() (policy.Governing, error) { <-l.ruled; return l.rules, l.rulesErr }
+
+func (l *detecting) end() { l.cancel(); <-l.done; <-l.ruled }
 
 // add takes what detectors say, but for rules that the operator suppressed.
 func (k *known) add(fs []task.Fact) {
