@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/caisson-dev/caisson/internal/task"
 )
 
 // FuzzScript wants no panic, and never less than one simple command of a text
@@ -13,12 +15,6 @@ func FuzzScript(f *testing.F) {
 	for _, c := range hostile {
 		f.Add(c.line)
 	}
-	f.Add(strings.Repeat("(", 1999))
-	f.Add(strings.Repeat("$(", 999))
-	f.Add(strings.Repeat("if ", 20000))
-	f.Add(strings.Repeat("! ", 30000))
-	f.Add(strings.Repeat("sudo ", 12000))
-	f.Add(strings.Repeat("find -exec ", 5000))
 	f.Fuzz(func(t *testing.T, text string) {
 		a := Script(text, nil)
 		for i, s := range a.Simple {
@@ -34,6 +30,32 @@ func FuzzScript(f *testing.F) {
 		}
 		Command(strings.Fields(text), nil)
 	})
+}
+
+// TestLongScripts: what is too much for an answer is opaque, and the answer comes
+// at once. Of each there is a control that is short.
+func TestLongScripts(t *testing.T) {
+	for _, s := range []string{"(", "$(", "if ", "! ", "sudo ", "find -exec ", "xargs ", "a|", "a;", "sh -c 'a;' ", "`", "${a:-", "<<a\n", "case x in x) ", "env ", "eval a;"} {
+		long := Script(strings.Repeat(s, 64<<10/len(s)), nil)
+		opaque := 0
+		for _, c := range long.Simple {
+			if c.Opaque {
+				opaque++
+			}
+		}
+		if opaque == 0 || len(long.Simple) > maxSimple+1 {
+			t.Errorf("%q again and again: %d commands, %d of them opaque", s, len(long.Simple), opaque)
+		}
+	}
+	if a := Script(strings.Repeat("a;", maxSimple), nil); len(a.Simple) != maxSimple || hasFact(a.Facts, task.Executes, "generated") {
+		t.Errorf("%d commands", len(a.Simple))
+	}
+	if a := Script("sudo env nice docker ps", nil); render(a) != "sudo env nice docker" {
+		t.Errorf("got %s", render(a))
+	}
+	if a := Command(make([]string, maxWords+1), nil); render(a) != "?!" {
+		t.Errorf("got %s", render(a))
+	}
 }
 
 // FuzzQuick: without a parser comes what comes with one.
