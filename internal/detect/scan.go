@@ -34,10 +34,11 @@ type Note struct {
 }
 
 const (
-	maxPaths   = 2_000_000
+	maxPaths   = 1_000_000
 	maxFile    = 256 << 10 // bytes of one file that is read
 	maxYAML    = 128 << 10 // of one in YAML, whose parser is slow
 	maxFiles   = 400
+	maxWanted  = 20_000  // files that would be read, of which maxFiles are
 	maxBytes   = 4 << 20 // of all files
 	maxPerRule = 5       // facts of one rule with the same value
 )
@@ -68,7 +69,7 @@ func Scan(ctx context.Context, tree Tree) ([]task.Fact, []Note, error) {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(strings.Count(a.path, "/"), strings.Count(b.path, "/")), cmp.Compare(a.path, b.path))
 	})
 	if len(s.wants) > maxFiles {
-		s.note("", "%d of %d files that tell something were read", maxFiles, len(s.wants))
+		s.note("", "%d of %d files that tell something were read", maxFiles, len(s.wants)+s.over)
 		s.unknown("GEN-01", "", 0)
 		s.wants = s.wants[:maxFiles]
 	}
@@ -116,6 +117,7 @@ type scan struct {
 	seen    map[string]int  // by rule and value
 	folders map[string]bool // rule and folder, of the rules that name a folder once
 	wants   []want
+	over    int // more of them
 	read    map[string]*file
 	last    folder
 	quiet   bool // the file's scripts run elsewhere: that they run code says nothing
@@ -206,6 +208,10 @@ func (s *scan) note(p, format string, args ...any) {
 func (s *scan) want(rank int, p, rule string, look func(*scan, *file)) {
 	if sample(p) {
 		rank += 10
+	}
+	if len(s.wants) >= maxWanted {
+		s.over++
+		return
 	}
 	s.wants = append(s.wants, want{rank, p, rule, look})
 }

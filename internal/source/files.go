@@ -75,17 +75,16 @@ func (b *Files) Each(ctx context.Context, f func(path string, mode uint32) bool)
 		if line, err = in.ReadBytes(0); err != nil {
 			break
 		}
-		// 100644 blob <oid>\t<path>
-		head, p, ok := bytes.Cut(line[:len(line)-1], []byte{'\t'})
-		mode, rest, _ := bytes.Cut(head, []byte{' '})
-		_, oid, _ := bytes.Cut(rest, []byte{' '})
-		n, perr := strconv.ParseUint(string(mode), 8, 32)
-		if !ok || perr != nil || len(p) == 0 || !git.IsOID(string(oid)) {
+		// 100644 blob <oid>\t<path>, as one text that name and object share.
+		head, name, ok := strings.Cut(string(line[:len(line)-1]), "\t")
+		mode, rest, _ := strings.Cut(head, " ")
+		_, oid, _ := strings.Cut(rest, " ")
+		n, perr := strconv.ParseUint(mode, 8, 32)
+		if !ok || perr != nil || name == "" || !git.IsOID(oid) {
 			err = task.Errorf(task.CodeInternal, "source.files", "git's list of the base cannot be read")
 			break
 		}
-		name := string(p)
-		oids[name] = string(oid)
+		oids[name] = oid
 		if !f(name, uint32(n)) {
 			err = io.EOF
 			break
