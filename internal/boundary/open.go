@@ -134,7 +134,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	view := task.View{
 		Schema: "caisson.task/1", ID: id, Name: d.req.Name, Owner: m.cfg.Identity.Login, Created: time.Now().UTC(),
 		Backend: d.driver.Name(), Source: d.repo.Ref, Command: argv, Levels: lean(plan.Levels), Accepted: plan.Accepted, Facts: plan.Facts, Findings: plan.Findings, Grants: plan.Grants,
-		Limits: plan.Limits, Tools: d.tools, Trust: d.req.Trust, Unattended: d.req.Unattended, NotIsolated: plan.NotIsolated, TaskDir: l.dir,
+		Limits: plan.Limits, Tools: d.tools, Trust: d.req.Trust, Unattended: d.req.Unattended, Agent: d.req.Agent, NotIsolated: plan.NotIsolated, TaskDir: l.dir,
 		Parent: task.ID(d.req.Parent), Keep: d.req.Keep, Need: d.req.Need, Rootfs: d.spec.Rootfs, Objects: d.repo.Objects, Identity: m.cfg.Identity,
 	}
 	if d.req.Asking.Rules != nil || d.req.Asking.Hook != "" {
@@ -260,7 +260,7 @@ func hiding(secrets []string) *evidence.Redactor {
 func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(string)) error {
 	plan := &d.plan.Plan
 	made := map[string]any{
-		"name": d.req.Name, "source": plan.Source, "trust": d.req.Trust, "unattended": d.req.Unattended, "origin": d.req.Origin, "version": m.cfg.Version}
+		"name": d.req.Name, "source": plan.Source, "trust": d.req.Trust, "unattended": d.req.Unattended, "agent": d.req.Agent, "origin": d.req.Origin, "version": m.cfg.Version}
 	if d.req.Parent != "" {
 		made["parent"] = d.req.Parent
 	}

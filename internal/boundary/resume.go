@@ -209,7 +209,7 @@ func (m *Manager) asDecided(v *task.View, env []string) (*decided, error) {
 	s := v.Source
 	d := &decided{before: v.Facts, req: task.Request{
 		Name: v.Name, Repo: s.Repo, Base: s.Base, At: s.Target, Strategy: s.Strategy, Dirty: s.Dirty, History: s.History, Backend: v.Backend,
-		Rootfs: v.Rootfs, Need: v.Need, Env: env, Limits: v.Limits, Keep: v.Keep, Trust: v.Trust, Unattended: v.Unattended, Person: true,
+		Rootfs: v.Rootfs, Need: v.Need, Env: env, Limits: v.Limits, Keep: v.Keep, Trust: v.Trust, Unattended: v.Unattended, Agent: v.Agent, Person: true,
 	}}
 	if v.Asking != nil {
 		d.req.Asking = *v.Asking

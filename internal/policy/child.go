@@ -54,6 +54,9 @@ func Child(parent *task.View, q task.Request, now time.Time) (task.Request, erro
 		return q, no("nobody said to trust its code").WithHint("leave --trust out")
 	}
 	q.Unattended = q.Unattended || parent.Unattended
+	if q.Agent == "" {
+		q.Agent = parent.Agent // its demands hold for what it starts; the parent's floors do in any case
+	}
 	q.Need = parent.Need.Join(q.Need)
 	switch {
 	case parent.Asking == nil:

@@ -111,8 +111,11 @@ type Request struct {
 	Keep       Keep     `json:"keep"`
 	Trust      bool     `json:"trust"`
 	Unattended bool     `json:"unattended"`
-	Discard    bool     `json:"discard"`
-	Asking     Asking   `json:"asking,omitzero"`
+	// Agent is the name of the agent that does the work, whose definition may
+	// demand a boundary. Empty: none is known.
+	Agent   string `json:"agent,omitempty"`
+	Discard bool   `json:"discard"`
+	Asking  Asking `json:"asking,omitzero"`
 	// Person: a person started it, whose flags and environment count as theirs.
 	// Terminal: and is there to see and to answer. Doors set both from what they
 	// know, never from a message of a program.

@@ -126,6 +126,7 @@ type View struct {
 	Asking      *Asking     `json:"asking,omitempty"`    // rules of a person about tool calls
 	Trust       bool        `json:"trust"`
 	Unattended  bool        `json:"unattended"`
+	Agent       string      `json:"agent,omitempty"` // whose definition counted
 	NotIsolated []string    `json:"not_isolated,omitempty"`
 	Problem     string      `json:"problem,omitempty"` // why blocked or stuck
 	TaskDir     string      `json:"task_dir,omitempty"`

@@ -13,7 +13,7 @@ import (
 
 // govern joins what the operator, the user and the repository say about a task.
 func (h *house) govern(ctx context.Context, s boundary.Subject) (policy.Governing, error) {
-	ask := config.Ask{Repo: s.Repo}
+	ask := config.Ask{Repo: s.Repo, Agent: s.Request.Agent}
 	if s.Request.Trust && s.Request.Person {
 		ask.Trusted = "--trust"
 	}

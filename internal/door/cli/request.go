@@ -16,14 +16,14 @@ import (
 // are kept as typed: they are read by request, so that every mistake becomes
 // one kind of error.
 type requestFlags struct {
-	parent                                                      string
-	name, repo, base, at, source, history, backend, rootfs, net string
-	memory, cpus, pids, disk, timeout, keep                     string
-	need, ro, env, grant, allow, publish                        []string
-	image, dirty                                                string
-	trust, unattended, discard                                  bool
-	terminal                                                    bool // of the process that was started
-	asking                                                      askingFlags
+	parent                                                             string
+	name, agent, repo, base, at, source, history, backend, rootfs, net string
+	memory, cpus, pids, disk, timeout, keep                            string
+	need, ro, env, grant, allow, publish                               []string
+	image, dirty                                                       string
+	trust, unattended, discard                                         bool
+	terminal                                                           bool // of the process that was started
+	asking                                                             askingFlags
 }
 
 var (
@@ -67,6 +67,7 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringVar(&r.keep, "keep", "", "keep the files when it ends: auto, always, on-failure or never `MODE`")
 	f.BoolVar(&r.discard, "discard", false, "do not rescue the task's work when it ends")
 	f.BoolVar(&r.trust, "trust", false, "say that you know and trust this repository's code")
+	f.StringVar(&r.agent, "agent", "", "the agent that does the work, whose definition may demand a boundary `NAME`")
 	f.BoolVar(&r.unattended, "unattended", false, "nobody is there to answer questions")
 
 	r.asking.add(f)
@@ -112,7 +113,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 		Name: r.name, Parent: r.parent, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs,
 		Strategy: task.Strategy(r.source), Dirty: task.Dirty(r.dirty), History: task.History(r.history), Keep: task.Keep(r.keep),
 		Need: task.Vector{}, RO: r.ro, Grants: r.grant,
-		Trust: r.trust, Unattended: r.unattended, Discard: r.discard,
+		Trust: r.trust, Unattended: r.unattended, Agent: r.agent, Discard: r.discard,
 		// Whoever types flags is a person; whether one watches shows in the terminal.
 		Person: true, Terminal: r.terminal,
 		Origin: map[string]string{},
@@ -125,7 +126,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	if err := r.refuseLater(); err != nil {
 		return q, err
 	}
-	for _, empty := range []string{"name", "parent", "repo", "base", "at", "source", "dirty", "history", "backend", "rootfs", "net", "memory", "cpus", "pids", "disk", "timeout", "keep"} {
+	for _, empty := range []string{"name", "parent", "repo", "base", "at", "source", "dirty", "history", "backend", "rootfs", "net", "memory", "cpus", "pids", "disk", "timeout", "keep", "agent"} {
 		if f := cmd.Flags().Lookup(empty); f.Changed && f.Value.String() == "" {
 			return q, usagef(cmd, "--%s needs a value that is not empty", empty)
 		}
