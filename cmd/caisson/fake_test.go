@@ -460,6 +460,8 @@ func (f *fake) Reap(ctx context.Context, dry bool) (*task.ReapReport, error) {
 	return r, err
 }
 
+func (f *fake) Budget(context.Context) (*task.BudgetReport, error) { return nil, nil }
+
 func (f *fake) Doctor(context.Context) (*task.DoctorReport, error) {
 	return &task.DoctorReport{
 		Schema: "caisson.doctor/1", Version: "test", Platform: "linux/amd64",

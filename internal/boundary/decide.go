@@ -31,6 +31,15 @@ type decided struct {
 	ahead   *ahead      // nil: nothing was looked at ahead of its turn
 	before  []task.Fact // of a task that is on record: what was known of it
 	explain bool        // somebody wants to know what there is beside the decision
+	// asked are the limits as a person gave them, before a parent's and the
+	// machine's were filled in.
+	asked  task.Limits
+	parent *task.View // nil: none
+	again  bool       // of a task that is on record
+	budget policy.MergedBudget
+	used   map[task.ID]int64 // bytes of tasks that no limit bounds
+	uses   []task.BudgetUse
+	quota  bool // the sum of all tasks is bounded too
 }
 
 // defaultTimeout ends a task that nobody limited: row R3 asks for a bounded
@@ -55,11 +64,12 @@ func (m *Manager) decide(ctx context.Context, req task.Request, id task.ID, argv
 }
 
 func (m *Manager) decideInto(ctx context.Context, d *decided, req task.Request, id task.ID, argv []string) error {
+	d.asked = req.Limits
 	parent, err := m.asChild(ctx, &req)
 	if err != nil {
 		return err
 	}
-	d.req = req
+	d.req, d.parent = req, parent
 	if err := m.accepts(&d.req); err != nil {
 		return err
 	}
@@ -128,8 +138,11 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 	if err != nil {
 		return err
 	}
+	promised, how = maps.Clone(promised), maps.Clone(how)
+	if err := m.afford(ctx, d, id, k.rules.Budget, promised, how); err != nil {
+		return err
+	}
 	if svc, why := k.services(); svc == 0 {
-		promised, how = maps.Clone(promised), maps.Clone(how)
 		delete(promised, task.SVC)
 		how[task.SVC] = why
 	}
@@ -138,7 +151,7 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 		Platform: runtime.GOOS + "/" + runtime.GOARCH + " " + d.caps.Version,
 		Promised: promised, How: how, Findings: append(append([]task.Finding{}, d.caps.Findings...), findings...),
 		Grants: d.grants, Limits: d.spec.Limits, Source: d.repo.Ref, Command: argv, Ways: ways, Notes: append(k.notes, k.rules.Notes...),
-		Rules: k.rules.Accept, Operator: k.rules.Operator, Policy: k.rules.Digest, Task: id, Now: time.Now(), Unattended: d.req.Unattended,
+		Rules: k.rules.Accept, Operator: k.rules.Operator, Policy: k.rules.Digest, Task: id, Now: time.Now(), Unattended: d.req.Unattended, Budget: d.uses,
 	}
 	if in.Acceptances, err = m.acceptances(ctx, k.rules); err != nil {
 		return err

@@ -72,21 +72,37 @@ func (m *Manager) OpenHere(ctx context.Context, req task.Request, progress func(
 // open takes a task from nothing to ready, or leaves nothing but a record.
 func (m *Manager) open(ctx context.Context, req task.Request, argv []string, progress func(string)) (*live, error) {
 	id := m.freshID()
-	d, err := m.decide(ctx, req, id, argv)
-	if err != nil {
-		return nil, err
+	r := &room{m: m, id: id, name: req.Name}
+	defer r.leave(ctx)
+	for {
+		d, err := m.decide(ctx, req, id, argv)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.refused(ctx, d, argv); err != nil {
+			return nil, err // nothing was created
+		}
+		if err := sys.Writable(m.cfg.RuntimeDir); err != nil {
+			return nil, task.Errorf(task.CodeStateStore, "open", "no control socket can be made in the runtime folder: %w", err).
+				WithHint("CAISSON_RUNTIME_DIR names another folder")
+		}
+		l, full, err := m.record(ctx, d, id, argv, r)
+		switch {
+		case err != nil:
+			return nil, err
+		case full != nil:
+			if err := r.wait(ctx, d, full, progress); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		r.ticket = 0 // given back with the record
+		return m.built(ctx, l, d, progress)
 	}
-	if err := m.refused(ctx, d, argv); err != nil {
-		return nil, err // nothing was created
-	}
-	if err := sys.Writable(m.cfg.RuntimeDir); err != nil {
-		return nil, task.Errorf(task.CodeStateStore, "open", "no control socket can be made in the runtime folder: %w", err).
-			WithHint("CAISSON_RUNTIME_DIR names another folder")
-	}
-	l, err := m.record(ctx, d, id, argv)
-	if err != nil {
-		return nil, err
-	}
+}
+
+// built takes a recorded task to ready.
+func (m *Manager) built(ctx context.Context, l *live, d *decided, progress func(string)) (*live, error) {
 	if err := m.build(ctx, l, d, progress); err != nil {
 		return nil, m.abandon(ctx, l, err)
 	}
@@ -109,10 +125,11 @@ func (m *Manager) socketPath(id task.ID) string {
 }
 
 // record writes the intent of everything the task will consist of, then takes
-// its folder and lock.
-func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []string) (*live, error) {
+// its folder and lock. Where the budget has no room for it now, it says what there
+// is to wait for, and nothing was recorded but that it waits.
+func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []string, r *room) (*live, *noRoom, error) {
 	if err := sys.Fault("open.before-record"); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	l := &live{id: id, name: d.req.Name, token: task.NewToken(), dir: m.taskDir(id), keep: d.req.Keep}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -125,10 +142,10 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	l.ws.Token = l.token
 	sup, err := m.supervisor(l.dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := m.lockCheckout(ctx, l, d.repo.Ref); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	plan := d.plan.Plan
 	view := task.View{
@@ -140,8 +157,13 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	if d.req.Asking.Rules != nil || d.req.Asking.Hook != "" {
 		view.Asking = &d.req.Asking // a task that is resumed keeps its rules
 	}
-	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+	var full *noRoom
+	ticket := r.ticket
+	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) (err error) {
 		if err := m.bound(tx, d.req.Parent); err != nil {
+			return err
+		}
+		if full, err = r.enter(tx, d); err != nil || full != nil {
 			return err
 		}
 		if err := tx.CreateTask(inventory.Task{View: view, Repo: d.repo.Ref.Repo, Base: d.repo.Ref.Base, OwnerUID: m.cfg.Identity.UID}); err != nil {
@@ -159,16 +181,19 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 		return tx.SetState(id, task.Creating, nil)
 	})
 	if err != nil {
+		r.ticket = ticket // one that was taken was not recorded
+	}
+	if err != nil || full != nil {
 		l.unlockCheckout()
-		return nil, err
+		return nil, full, err
 	}
 	if err := sys.Fault("open.after-record"); err != nil {
-		return nil, m.abandon(ctx, l, err)
+		return nil, nil, m.abandon(ctx, l, err)
 	}
 	if err := m.takeFolder(ctx, l); err != nil {
-		return nil, m.abandon(ctx, l, err)
+		return nil, nil, m.abandon(ctx, l, err)
 	}
-	return l, nil
+	return l, nil, nil
 }
 
 // resources names everything the task will consist of, in the order it is made.
@@ -336,6 +361,13 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing, 
 	}
 	if err != nil {
 		return err
+	}
+	if d.quota && proved[task.RES] == 2 {
+		ok, text := m.seesQuota(ctx, l, d)
+		if ok {
+			proved[task.RES] = 3
+		}
+		seen[task.RES] += "; " + text
 	}
 	if q, ok := st.inst.(backend.Qualified); ok {
 		findings = add(findings, d.plan.Plan.Findings, q.Findings())

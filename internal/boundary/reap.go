@@ -50,6 +50,9 @@ func (m *Manager) Reap(ctx context.Context, dryRun bool) (*task.ReapReport, erro
 // ReapDue is what every start runs first: only what is due, errors logged.
 func (m *Manager) ReapDue(ctx context.Context) {
 	m.looked()
+	if err := m.cfg.DB.Forget(ctx); err != nil {
+		m.cfg.Log("reap: " + err.Error())
+	}
 	rep := &task.ReapReport{}
 	if _, err := m.reap(ctx, false, false, rep); err != nil {
 		m.cfg.Log("reap: " + err.Error())

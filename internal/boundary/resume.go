@@ -211,6 +211,7 @@ func (m *Manager) asDecided(v *task.View, env []string) (*decided, error) {
 		Name: v.Name, Repo: s.Repo, Base: s.Base, At: s.Target, Strategy: s.Strategy, Dirty: s.Dirty, History: s.History, Backend: v.Backend,
 		Rootfs: v.Rootfs, Need: v.Need, Env: env, Limits: v.Limits, Keep: v.Keep, Trust: v.Trust, Unattended: v.Unattended, Agent: v.Agent, Person: true,
 	}}
+	d.asked, d.again = v.Limits, true
 	if v.Asking != nil {
 		d.req.Asking = *v.Asking
 	}
@@ -276,6 +277,9 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	rs := append([]inventory.Resource{{Resource: task.Resource{Kind: kindSocket, Name: string(l.id) + ".sock", Token: l.spec.Token}, Provider: "boundary"}},
 		backendResources(d.driver, l.spec)...)
 	err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+		if _, err := (&room{m: m, id: l.id}).enter(tx, d); err != nil {
+			return err
+		}
 		if err := tx.Intend(l.id, rs); err != nil {
 			return err
 		}

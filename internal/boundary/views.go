@@ -96,6 +96,9 @@ func (m *Manager) Doctor(ctx context.Context) (*task.DoctorReport, error) {
 		}
 		rep.Backends = append(rep.Backends, b)
 	}
+	if b, err := m.Budget(ctx); err == nil && len(b.Uses) > 0 {
+		rep.Budget = b // what is wrong with a policy is said where it is used
+	}
 	if m.cfg.Checks != nil {
 		rep.Checks = m.cfg.Checks(ctx)
 	}

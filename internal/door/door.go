@@ -65,6 +65,8 @@ type Engine interface {
 	Close(ctx context.Context, ref string, o CloseOptions) (*task.CloseReport, error)
 	Reap(ctx context.Context, dryRun bool) (*task.ReapReport, error)
 	Doctor(ctx context.Context) (*task.DoctorReport, error)
+	// Budget says how much of what all tasks may take together is taken.
+	Budget(ctx context.Context) (*task.BudgetReport, error)
 }
 
 // ErrElsewhere is what a supervisor, or nobody in its place, answers to a command

@@ -191,8 +191,9 @@ type (
 	}
 	// ListOut is what `ls` prints.
 	ListOut struct {
-		Schema string      `json:"schema"` // "caisson.list/1"
-		Tasks  []task.View `json:"tasks"`
+		Schema string             `json:"schema"` // "caisson.list/1"
+		Tasks  []task.View        `json:"tasks"`
+		Budget *task.BudgetReport `json:"budget,omitempty"` // of all tasks together, where there is one
 	}
 	// AcceptOut is what was put on record, or what is.
 	AcceptOut struct {
@@ -260,7 +261,11 @@ var Table = append([]Op{
 		if vs == nil {
 			vs = []task.View{}
 		}
-		return &ListOut{Schema: "caisson.list/1", Tasks: vs}, err
+		out := &ListOut{Schema: "caisson.list/1", Tasks: vs}
+		if b, berr := c.Engine.Budget(ctx); berr == nil && b != nil && len(b.Uses) > 0 {
+			out.Budget = b // a policy that cannot be read hides no task
+		}
+		return out, err
 	}),
 	op("show", "show one task", RoleObserver, func(ctx context.Context, c *Call, in *TaskIn) (*task.View, error) {
 		return c.Engine.Show(ctx, in.Task)

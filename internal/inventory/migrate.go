@@ -27,7 +27,7 @@ type schema struct {
 	version int // of the newest
 }
 
-var current = schema{migrations, 2}
+var current = schema{migrations, 3}
 
 var _ = sys.RegisterFaults("inventory.migrate.before", "inventory.migrate.after")
 

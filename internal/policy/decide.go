@@ -44,6 +44,8 @@ type Input struct {
 	// Considered are the backends that were looked at; the chosen one among them.
 	Considered []task.Considered
 	Notes      []string
+	// Budget is how much of it all tasks take, without this one.
+	Budget []task.BudgetUse
 
 	// What acceptances are held against.
 	Acceptances []task.Acceptance
@@ -105,7 +107,7 @@ func Decide(in Input) (*Decision, error) {
 	p.Findings = sortedFindings(in.Findings)
 	p.Grants = sortedGrants(in.Grants)
 	p.Facts = telling(profile)
-	p.Considered, p.Shared, p.Notes = in.Considered, in.Shared, in.Notes
+	p.Considered, p.Shared, p.Notes, p.Budget = in.Considered, in.Shared, in.Notes, in.Budget
 	for _, a := range task.Axes {
 		how := in.How[a]
 		if capped[a] != "" {
@@ -279,7 +281,7 @@ func PlanDigest(p *task.PlanReport) string {
 	c.Report, c.Gap = "", ""
 	// What runs beside, which backends there were and who accepted a gap say
 	// nothing about what the boundary is.
-	c.Shared, c.Considered, c.Accepted, c.Notes, c.Missing = nil, nil, nil, nil, nil
+	c.Shared, c.Considered, c.Accepted, c.Notes, c.Missing, c.Budget = nil, nil, nil, nil, nil, nil
 	c.Facts = slices.DeleteFunc(slices.Clone(p.Facts), func(f task.Fact) bool { return f.What == task.Concurrency })
 	c.NotIsolated = nil
 	c.Findings, c.Grants = sortedFindings(p.Findings), sortedGrants(p.Grants)

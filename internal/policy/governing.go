@@ -23,13 +23,18 @@ type Governing struct {
 	// Familiar says why the repository's code counts as known, Unfamiliar why not
 	// although a person started the task; both empty: nothing is on record.
 	Familiar, Unfamiliar string
-	Notes                []string // requests that were refused, and why
-	Rules                *Rules   // all of it; nil in the zero value
+	// Budget bounds all tasks of the user together. Its zero value bounds nothing.
+	Budget MergedBudget
+	// Unwatched is after how long without a person a task that nobody attends counts
+	// as unwatched for long; 0: the shipped hour.
+	Unwatched time.Duration
+	Notes     []string // requests that were refused, and why
+	Rules     *Rules   // all of it; nil in the zero value
 }
 
 // Govern says what rules mean for one task.
 func Govern(r *Rules) Governing {
-	g := Governing{Rules: r, Digest: r.Digest(), Facts: r.Facts, Lowered: r.Lowered, Operator: task.Vector{}, Suppressed: map[string]string{}}
+	g := Governing{Rules: r, Budget: r.Budget, Unwatched: time.Duration(r.Unwatched.Value), Digest: r.Digest(), Facts: r.Facts, Lowered: r.Lowered, Operator: task.Vector{}, Suppressed: map[string]string{}}
 	for _, f := range r.Floors {
 		g.Floors = append(g.Floors, Floor{Axis: f.Axis, Level: f.Level, Source: f.From.Source, Where: f.From.place()})
 		g.Operator[f.Axis] = max(g.Operator[f.Axis], f.Level)

@@ -81,7 +81,7 @@ var wayOut = map[task.Axis][]struct {
 	task.PRC: {{2, "let user namespaces be made: caisson doctor names the setting that forbids them"}, {3, "run caisson as an ordinary user, or keep the state directory on a file system with id-mapped mounts"}},
 	task.FS:  {{2, "let user and mount namespaces be made: caisson doctor names the setting that forbids them"}, {3, "add --rootfs DIR: a prepared folder becomes the root, read-only, instead of this machine's system folders"}},
 	task.NET: {{4, "let network namespaces be made: caisson doctor names the setting that forbids them"}},
-	task.RES: {{1, "add --timeout DURATION"}, {2, "delegate a cgroup to this user: systemctl --user must work in this session (loginctl enable-linger), or run as root"}},
+	task.RES: {{1, "add --timeout DURATION"}, {2, "delegate a cgroup to this user: systemctl --user must work in this session (loginctl enable-linger), or run as root"}, {3, "have a budget with disk set in the policy (budget: {disk: 20g, …}), and give the task a --disk limit of its own"}},
 	task.KRN: {{1, "use a kernel with seccomp filters (CONFIG_SECCOMP_FILTER)"}},
 	task.CPL: {{2, "take the socket out of what is mounted: drop the --ro that contains it"}},
 	task.CRD: {{1, "name what the task may have with --env, nothing else comes in"}},

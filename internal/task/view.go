@@ -28,7 +28,22 @@ type PlanReport struct {
 	Considered []Considered `json:"considered,omitempty"` // every backend, and why it was or was not taken
 	Accepted   []Covered    `json:"accepted,omitempty"`   // gaps that somebody accepted
 	Shared     []Instance   `json:"shared,omitempty"`     // what a command could reach today, by name
+	Budget     []BudgetUse  `json:"budget,omitempty"`     // of all tasks together, without this one
 	Notes      []string     `json:"notes,omitempty"`      // requests that were refused, rules that were suppressed
+}
+
+// BudgetUse is one part of what all tasks of a user may take together.
+type BudgetUse struct {
+	What string  `json:"what"` // "tasks", "memory_bytes", "cpus", "disk_bytes"
+	Used float64 `json:"used"`
+	Most float64 `json:"most"`
+	From string  `json:"from"` // FILE:LINE of the policy
+}
+
+// BudgetReport is how much of it is used; without a budget it is empty.
+type BudgetReport struct {
+	Uses    []BudgetUse `json:"uses,omitempty"`
+	Waiting int         `json:"waiting,omitempty"` // tasks that wait for their turn
 }
 
 // Considered is one backend that was looked at for a plan.
@@ -260,7 +275,8 @@ type DoctorReport struct {
 	Version  string          `json:"version"`
 	Platform string          `json:"platform"`
 	Backends []BackendReport `json:"backends"`
-	Checks   []Feature       `json:"checks"` // state directory, git, …
+	Checks   []Feature       `json:"checks"`           // state directory, git, …
+	Budget   *BudgetReport   `json:"budget,omitempty"` // of all tasks together, where there is one
 }
 
 // BackendReport is one backend in a DoctorReport.

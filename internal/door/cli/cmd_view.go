@@ -31,7 +31,10 @@ func (a *app) lsCommand() *cobra.Command {
 				a.writeJSON(l)
 				return nil
 			}
-			return a.renderList(a.stdout(), l.Tasks)
+			if err := a.renderList(a.stdout(), l.Tasks); err != nil || l.Budget == nil {
+				return err
+			}
+			return a.renderBudget(a.stdout(), l.Budget)
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also closed and blocked tasks")

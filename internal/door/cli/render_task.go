@@ -337,6 +337,7 @@ func (a *app) renderPlan(w io.Writer, r *task.PlanReport) error {
 	t.findings(r.Findings)
 	t.grants(r.Grants)
 	t.shared(r.Shared)
+	t.budget(r.Budget, 0)
 	t.notIsolated(r.NotIsolated)
 	if len(r.Notes) > 0 {
 		t.head("also")
@@ -390,6 +391,9 @@ func (a *app) renderDoctor(w io.Writer, r *task.DoctorReport) error {
 	if len(r.Checks) > 0 {
 		t.head("this machine")
 		features(r.Checks)
+	}
+	if r.Budget != nil {
+		t.budget(r.Budget.Uses, r.Budget.Waiting)
 	}
 	var fixes [][]string
 	all := [][]task.Feature{r.Checks}
