@@ -136,7 +136,6 @@ func TestBudgetQuota(t *testing.T) {
 		"bounded":            {budgetOf(0, 0, 3*g, 0), own, []Share{{State: task.Ready, Limits: own}}, true},
 		"beside one without": {budgetOf(0, 0, 3*g, 0), own, []Share{{State: task.Ready, Used: 1}}, false},
 		"beside kept files":  {budgetOf(0, 0, 3*g, 0), own, []Share{{State: task.Kept, Used: 1}}, true},
-		"lowered since":      {budgetOf(0, 0, g, 0), own, []Share{{State: task.Ready, Limits: own}}, false},
 	} {
 		if got, why := c.b.Quota(c.l, c.held); got != c.want || why == "" {
 			t.Errorf("%s: %v, %s", name, got, why)
