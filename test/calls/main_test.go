@@ -54,7 +54,7 @@ func hold(what, how string) int {
 		return 1
 	}
 	defer closeAll()
-	rep, err := e.Hold(ctx, task.Request{Keep: task.KeepAuto, Asking: task.Asking{Rules: []task.ToolRule{{Verdict: task.VerdictAsk, Tool: "shell", Pattern: "*ask-me*"}}}}, nil, func(ctx context.Context, id task.ID) error {
+	rep, err := e.Hold(ctx, task.Request{Person: true, Keep: task.KeepAuto, Asking: task.Asking{Rules: []task.ToolRule{{Verdict: task.VerdictAsk, Tool: "shell", Pattern: "*ask-me*"}}}}, nil, func(ctx context.Context, id task.ID) error {
 		if what == driveArg {
 			return drive(e, ctx, id)
 		}
