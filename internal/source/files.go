@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +30,7 @@ type Files struct {
 	oids  map[string]string // by path, of what Each listed
 	kept  map[string][]byte // small files that were read
 	bytes int               // of kept
+	usual bool              // usualScripts were asked for
 }
 
 // maxOne is the largest file that File reads, in bytes.
@@ -193,6 +196,70 @@ func (b *Files) contents(ctx context.Context, ids []string, sizes []int64, want 
 	return nil
 }
 
+// whole reads blobs in one go, without asking for their sizes first: git ends
+// where they are too large together.
+func (b *Files) whole(ctx context.Context, ids []string, f func(i int, content []byte)) error {
+	out, err := b.git.Run(ctx, git.Cmd{GitDir: b.gitDir, Max: maxOne + 4096, Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n"), Args: []string{"cat-file", "--batch=%(objecttype) %(objectsize)"}})
+	if err != nil {
+		return b.failed(ctx, err)
+	}
+	for i := range ids {
+		head, rest, ok := bytes.Cut(out, []byte{'\n'})
+		if !ok {
+			return task.Errorf(task.CodeInternal, "source.files", "git's answer cannot be read")
+		}
+		kind, size, _ := strings.Cut(string(head), " ")
+		n, err := strconv.Atoi(size)
+		if err != nil { // it is missing
+			out = rest
+			continue
+		}
+		if n < 0 || len(rest) < n+1 || rest[n] != '\n' {
+			return task.Errorf(task.CodeInternal, "source.files", "git's answer cannot be read")
+		}
+		if kind == "blob" {
+			f(i, rest[:n:n])
+		}
+		out = rest[n+1:]
+	}
+	return nil
+}
+
+// usualScripts are the files at the top that give a command its body; a look at
+// one is mostly followed by one at another.
+var usualScripts = map[string]bool{
+	"package.json": true, "composer.json": true, "GNUmakefile": true, "makefile": true, "Makefile": true, "justfile": true, "Justfile": true, ".justfile": true,
+	"Taskfile.yml": true, "Taskfile.yaml": true, "taskfile.yml": true, "taskfile.yaml": true,
+}
+
+// askedUsual reads all of usualScripts, once. It reports whether that was done
+// before, or could not be.
+func (b *Files) askedUsual(ctx context.Context) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.usual {
+		return true
+	}
+	b.usual = true
+	names := slices.Sorted(maps.Keys(usualScripts))
+	ids := make([]string, len(names))
+	for i, n := range names {
+		ids[i] = b.base + ":" + n
+	}
+	got := map[string][]byte{}
+	if err := b.whole(ctx, ids, func(i int, content []byte) { got[names[i]] = content }); err != nil {
+		return true // too large together, perhaps: one by one
+	}
+	if b.kept == nil {
+		b.kept = map[string][]byte{}
+	}
+	for _, n := range names {
+		b.kept[n] = got[n]
+		b.bytes += len(got[n])
+	}
+	return false
+}
+
 func (b *Files) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return task.Errorf(task.CodeCanceled, "source.files", "the look at the base was cancelled: %w", context.Cause(ctx))
@@ -215,6 +282,9 @@ func (b *Files) File(ctx context.Context, name string) []byte {
 	if known || listed && id == "" {
 		return c
 	}
+	if b.folder == "" && id == "" && usualScripts[name] && !b.askedUsual(ctx) {
+		return b.File(ctx, name) // it was among them
+	}
 	switch {
 	case b.folder != "":
 		_ = b.readInFolder(ctx, []string{name}, maxOne, func(_ string, _ int64, content []byte) { c = content })
@@ -222,10 +292,7 @@ func (b *Files) File(ctx context.Context, name string) []byte {
 		if id == "" {
 			id = b.base + ":" + name
 		}
-		sizes, err := b.sizes(ctx, []string{id})
-		if err == nil && sizes[0] >= 0 && sizes[0] <= maxOne {
-			_ = b.contents(ctx, []string{id}, sizes, []int{0}, func(_ int, content []byte) { c = content })
-		}
+		_ = b.whole(ctx, []string{id}, func(_ int, content []byte) { c = content })
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

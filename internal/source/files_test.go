@@ -128,9 +128,22 @@ func TestFilesScanned(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, strings.Join(got, "\n"))
 		}
 	}
-	a := detect.Command([]string{"npm", "run", "db:migrate"}, func(name string) []byte { return b.File(context.Background(), name) })
-	if n := len(a.Simple); n != 2 || a.Simple[1].Program != "prisma" {
-		t.Errorf("got %+v", a.Simple)
+	for _, b := range []*Files{b, l.baseFiles()} { // listed before, and not
+		before := git.Spawns.Load()
+		for _, argv := range [][]string{{"make", "x"}, {"just", "x"}, {"npm", "run", "db:migrate"}} {
+			a := detect.Command(argv, func(name string) []byte { return b.File(context.Background(), name) })
+			if n := len(a.Simple); argv[0] == "npm" && (n != 2 || a.Simple[1].Program != "prisma") {
+				t.Errorf("got %+v", a.Simple)
+			}
+		}
+		if n := git.Spawns.Load() - before; n > 1 {
+			t.Errorf("%d starts of git for the scripts of three commands, at most one", n)
+		}
+	}
+	for name, want := range map[string]int{"big/package.json": 0, "package.json": 50, ".devcontainer": 0, "Makefile": 0} {
+		if got := l.baseFiles().File(context.Background(), name); len(got) != want {
+			t.Errorf("File(%q) has %d bytes, want %d", name, len(got), want)
+		}
 	}
 	if _, err := os.Stat(l.top + "/ran"); err == nil {
 		t.Error("something of the repository ran")
