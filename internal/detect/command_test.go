@@ -401,6 +401,11 @@ func TestFacts(t *testing.T) {
 			}
 		}
 	}
+	for line, want := range map[string]string{"git -C x push --force origin a": "git push", "docker -H x compose up -d": "docker compose up", "npm ci": "npm ci", "make x": "make", "$x": "a command: the name of the program is not literal"} {
+		if fs := Script(line, nil).Facts; len(fs) == 0 || fs[0].Evidence != want {
+			t.Errorf("%s: %v, want the evidence %q", line, fs, want)
+		}
+	}
 	// No argument is shown: it may be a secret.
 	for _, f := range Command([]string{"mysql", "-phunter2", "hunter2"}, nil).Facts {
 		if strings.Contains(f.Evidence+f.Subject, "hunter2") {

@@ -19,6 +19,7 @@ type program struct {
 // that is not listed, "-" no verb. To install is no access to an external system
 // by itself: registries are what "install" is about. A program of nameTable
 // does what it does with the task's files: nothing that a boundary must cover.
+// What git does is told elsewhere; its verbs stand here for their names.
 const programTable = `
 npm pnpm yarn bun cnpm | --prefix -C --dir --cwd --filter -F -w --workspace --userconfig --registry --cache --loglevel
   i,install,ci,add,update,up,upgrade,dedupe,rebuild,link,import,install-test,it,clean-install,in: install repo
@@ -300,6 +301,10 @@ dd
 shred wipefs blkdiscard hdparm
   *: destroy kernel
 caisson
+  *: -
+  -: -
+git | -C -c --git-dir --work-tree --namespace --super-prefix --config-env --attr-source
+  push,fetch,pull,clone,ls-remote,submodule,send-email,rebase,bisect,grep,difftool,mergetool,filter-branch,config,commit,archive,daemon,lfs,svn: -
   *: -
   -: -
 `
