@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -123,103 +122,23 @@ func (r *Rules) Explain(p Point) Answer {
 // call judges a tool call. Of the rules that match, deny counts before ask and
 // ask before allow, in whatever order they stand. The default holds unless an
 // allow matches; a rule that asks never lifts it, for anybody may write one.
-func (r *Rules) call(c ToolPoint) Answer {
-	if c.Tool == "" {
-		return Answer{Verdict: task.VerdictDeny, Rule: "a call of no tool"}
-	}
-	best := Answer{Verdict: task.VerdictAllow, Rule: "default: no rule names it"}
-	if r.ToolDefault.Value != "" {
-		best = Answer{Verdict: r.ToolDefault.Value, Rule: "tools.default is " + string(r.ToolDefault.Value), From: r.ToolDefault.From}
-	}
-	var matched [3][]Told // by verdict
+func (r *Rules) call(p ToolPoint) Answer {
+	var denied []Told
 	for _, d := range r.Denied {
-		if r.deniesCall(d, c) {
-			matched[2] = append(matched[2], Told{"denied", "denied: " + d.Kind() + " " + d.Item.String(), d.From})
+		if d.Egress != nil && p.Egress != nil && d.Egress.Touches(*p.Egress) || d.Credential != "" && d.Credential.Covers(p.Credential) {
+			denied = append(denied, Told{"denied", "denied: " + d.Kind() + " " + d.Item.String(), d.From})
 		}
 	}
-	for _, t := range r.ToolRules {
-		if v := t.sound(); t.CallRule.matches(c, v != task.VerdictAllow) {
-			i := slices.Index(verdicts, v)
-			matched[i] = append(matched[i], Told{"tools", string(t.Verdict) + " " + t.CallRule.String(), t.From})
-		}
-	}
-	if l := matched[0]; len(l) > 0 {
-		best, matched[0] = Answer{Verdict: task.VerdictAllow, Rule: l[0].Value, From: l[0].From}, l[1:]
-	}
-	for i := 1; i < len(matched); i++ {
-		if l := matched[i]; len(l) > 0 && i > slices.Index(verdicts, best.Verdict) {
-			if (best.From != Origin{}) {
-				best.Beside = append(best.Beside, Told{"tools", best.Rule, best.From})
-			}
-			best.Verdict, best.Rule, best.From, matched[i] = verdicts[i], l[0].Value, l[0].From, l[1:]
-		}
-	}
-	for i := len(matched) - 1; i >= 0; i-- {
-		best.Beside = append(best.Beside, matched[i]...)
-	}
-	return best
+	c := r.Calls()
+	return c.judge(p, denied)
 }
 
 // sound is the rule's verdict; a word that is none denies.
-func (t CallVerdict) sound() task.Verdict {
+func (t *CallVerdict) sound() task.Verdict {
 	if !isVerdict(t.Verdict) {
 		return task.VerdictDeny
 	}
 	return t.Verdict
-}
-
-func (r *Rules) deniesCall(d Denied, c ToolPoint) bool {
-	switch {
-	case d.Command != nil:
-		return slices.ContainsFunc(c.Commands, d.Command.Touches)
-	case d.Egress != nil:
-		return c.Egress != nil && d.Egress.Touches(*c.Egress)
-	case d.Credential != "":
-		return d.Credential.Covers(c.Credential)
-	}
-	return false
-}
-
-// matches says whether every part of the rule matches the call. A rule that
-// takes away (some) matches when something of the call may be meant, one that
-// gives only when all of it is.
-func (r CallRule) matches(c ToolPoint, some bool) bool {
-	switch {
-	case r.Tool == "" || c.Tool == "*" && r.Tool == "*":
-	case c.Tool != "*":
-		if !Match(r.Tool, c.Tool) {
-			return false
-		}
-	case !some || len(r.Command) == 0:
-		return false // a command alone: a rule about some tool is none about it
-	}
-	switch cmd := (Command{r.Command}); {
-	case len(r.Command) == 0:
-	case some && !slices.ContainsFunc(c.Commands, cmd.Touches):
-		return false
-	case !some && (len(c.Commands) == 0 || slices.ContainsFunc(c.Commands, func(p CommandPoint) bool { return !cmd.Covers(p) })):
-		return false
-	}
-	switch {
-	case r.Path == "":
-	case some && !c.Unsure && !slices.ContainsFunc(c.Paths, func(p string) bool { return !plainPath(p) || r.Path.holds(Path(p)) || Path(p).holds(r.Path) }):
-		return false
-	case !some && (c.Unsure || len(c.Paths) == 0 || slices.ContainsFunc(c.Paths, func(p string) bool { return !plainPath(p) || !r.Path.holds(Path(p)) })):
-		return false
-	}
-	if r.Host != "" || len(r.Methods) > 0 {
-		e := Egress{Host: r.Host, Methods: r.Methods}
-		if e.Host == "" {
-			e.Host = HostAny
-			if c.Egress != nil && c.Egress.Host == "" {
-				e.Host, e.CIDR = "", anyAddress(c.Egress)
-			}
-		}
-		if c.Egress == nil || some && !e.Touches(*c.Egress) || !some && !e.Covers(*c.Egress) {
-			return false
-		}
-	}
-	return r.Credential == "" || r.Credential.Covers(c.Credential)
 }
 
 func anyAddress(p *EgressPoint) CIDR {

@@ -70,7 +70,7 @@ func TestExplain(t *testing.T) {
 		"a denied command":          {Point{Command: git("git", "push", "--force")}, task.VerdictDeny},
 		"by another path":           {Point{Command: &CommandPoint{Argv: []string{"./git", "push"}, Program: "/home/me/git"}}, task.VerdictDeny},
 		"unresolved":                {Point{Command: &CommandPoint{Argv: []string{"git", "push"}}}, task.VerdictDeny},
-		"opaque":                    {Point{Command: &CommandPoint{Argv: []string{"sh", "-c", "x"}, Program: "/bin/sh", Own: true, Opaque: true}}, task.VerdictDeny},
+		"opaque":                    {Point{Command: &CommandPoint{Argv: []string{"sh", "-c", "x"}, Program: "/bin/sh", Own: true, Opaque: true}}, task.VerdictAsk},
 		"an allowed command":        {Point{Command: git("ls")}, task.VerdictAllow},
 		"of that name elsewhere":    {Point{Command: &CommandPoint{Argv: []string{"ls"}, Program: "/home/me/ls", Own: true}}, task.VerdictAsk},
 		"no tool":                   {tool("", nil), task.VerdictDeny},

@@ -458,17 +458,23 @@ func (c *Command) Check() error { return c.Argv.Check() }
 
 // CommandPoint is one command. Program is the absolute path that it was resolved
 // to, empty when it was not; Own says that it was found on the person's PATH and
-// outside the task's files. Opaque says that it runs what its words do not show.
+// outside the task's files. Opaque says that it runs what its words do not show,
+// Partial that more words follow, which can be anything. Plain is Argv without
+// the options, and their values, that stand before the first other word; it may
+// be nil.
 type CommandPoint struct {
 	Argv    []string
+	Plain   []string
 	Program string
 	Own     bool
 	Opaque  bool
+	Partial bool
+	Why     string // it is opaque, for a person
 }
 
 // Covers says whether p is in the set. An opaque command never is.
 func (c *Command) Covers(p CommandPoint) bool {
-	if p.Opaque || p.Program == "" || !wordsBegin(p.Argv, c.Argv) {
+	if p.Opaque || len(p.Argv) == 0 || p.Program == "" || !wordsBegin(p.Argv, c.Argv) {
 		return false
 	}
 	if strings.HasPrefix(c.Argv[0], "/") {

@@ -20,6 +20,9 @@ type Call struct {
 	// Unsure says that the call may reach something by another name than those,
 	// by a link for example: then every pattern counts as if it matched.
 	Unsure bool
+	// Point is the same call as the rules of files see it; its Tool and Unsure are
+	// those above.
+	Point ToolPoint
 }
 
 // VerdictFor says whether a tool call may be made, and by which rule. Of the
