@@ -115,7 +115,15 @@ func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.
 		return task.Outcome{}, false, task.Errorf(task.CodeCanceled, "call", "not started: %w", context.Cause(ctx))
 	}
 	digest := callDigest(l.id, cmd)
+	hooks, err := m.mayCall(ctx, l, cmd, digest)
+	if err != nil {
+		closeFiles(files)
+		return task.Outcome{}, false, err
+	}
 	intent := map[string]any{"call": digest[:16], "digest": digest, "argv": cmd.Argv, "dir": cmd.Dir, "tty": cmd.TTY, "env": envNames(cmd.Env)}
+	if len(hooks) > 0 {
+		intent["decision_hooks"] = hooks
+	}
 	if _, err := l.log.Append(ctx, evidence.CallIntent, m.actor(), intent); err != nil {
 		closeFiles(files)
 		return task.Outcome{}, false, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -32,6 +33,7 @@ type carried struct {
 	Spec        backend.Spec
 	Keep        task.Keep
 	Asking      task.Asking
+	Rules       policy.Calls
 	Unattended  bool
 	Plan        string
 	Secrets     []string
@@ -73,7 +75,7 @@ func (m *Manager) Hand(id task.ID) (*Hand, error) {
 	}
 	c := carried{
 		ID: l.id, Name: l.name, Token: l.token, Dir: l.dir, Files: l.ws.Files, Checkout: l.checkout, Driver: l.driver, Spec: l.spec, Keep: l.keep,
-		Asking: l.asking, Unattended: l.unattended, Plan: l.plan, Secrets: l.secrets, Timed: !l.until.IsZero(), Left: time.Until(l.until),
+		Asking: l.asking, Rules: l.rules, Unattended: l.unattended, Plan: l.plan, Secrets: l.secrets, Timed: !l.until.IsZero(), Left: time.Until(l.until),
 	}
 	var err error
 	if c.Lock, err = sys.FD(l.lock.File()); err != nil {
@@ -141,7 +143,7 @@ func (m *Manager) Take(ctx context.Context, state []byte) (task.ID, error) {
 	}
 	l := &live{
 		id: c.ID, name: c.Name, token: c.Token, dir: c.Dir, checkout: c.Checkout, driver: c.Driver, spec: c.Spec, keep: c.Keep,
-		asking: c.Asking, unattended: c.Unattended, plan: c.Plan, secrets: c.Secrets, ready: true,
+		asking: c.Asking, rules: c.Rules, unattended: c.Unattended, plan: c.Plan, secrets: c.Secrets, ready: true,
 		ws: source.Workspace{Task: c.ID, Dir: c.Dir, Token: c.Token, Files: c.Files},
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

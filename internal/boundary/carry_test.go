@@ -15,7 +15,7 @@ func TestCarriedIsWhole(t *testing.T) {
 		"ws":  "made from ID, Dir, Token and Files",
 		"log": "Log", "inst": "Boundary", "wk": "Channel", "until": "Left", "lock": "Lock",
 		"direct":  "a task with one is not handed over",
-		"resumed": "of a resume that is not ready", "once": "of run", "ready": "it is", "notes": "said when it was opened",
+		"resumed": "of a resume that is not ready", "once": "of run", "command": "of run", "only": "of run", "ready": "it is", "notes": "said when it was opened",
 		"tools": "nothing was called", "queue": "nothing was asked", "turns": "nothing was called", "hooks": "nothing was asked",
 		"unserve": "made anew", "ctx": "made anew", "cancel": "made anew", "watch": "made anew", "mu": "", "results": "", "calls": "none",
 		"closing": "it is not", "limit": "nothing ran", "limitAt": "nothing ran", "ooms": "nothing ran",
@@ -41,6 +41,7 @@ func TestCarriedIsWhole(t *testing.T) {
 	}
 	full := carried{}
 	full.Spec.Files, full.Spec.RO, full.Asking.Rules = zeros(full.Spec.Files), zeros(full.Spec.RO), zeros(full.Asking.Rules)
+	full.Rules.Rules, full.Rules.Denied, full.Rules.Hooks = zeros(full.Rules.Rules), zeros(full.Rules.Denied), zeros(full.Rules.Hooks)
 	if _, err := sys.Pack(full); err != nil {
 		t.Error(err)
 	}

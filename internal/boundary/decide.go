@@ -40,6 +40,11 @@ type decided struct {
 	used   map[task.ID]int64 // bytes of tasks that no limit bounds
 	uses   []task.BudgetUse
 	quota  bool // the sum of all tasks is bounded too
+	// rules is what the policy says, once it was asked.
+	rules     policy.Governing
+	argv      []string    // the one command that it is for; nil: any
+	only      bool        // and it is a trusted check: no other may run
+	consulted []consulted // decision hooks
 }
 
 // defaultTimeout ends a task that nobody limited: row R3 asks for a bounded
@@ -69,7 +74,7 @@ func (m *Manager) decideInto(ctx context.Context, d *decided, req task.Request, 
 	if err != nil {
 		return err
 	}
-	d.req, d.parent = req, parent
+	d.req, d.parent, d.argv = req, parent, argv
 	if err := m.accepts(&d.req); err != nil {
 		return err
 	}
@@ -103,6 +108,16 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 	defer look.end()
 	if d.caps, err = d.probe(ctx); err != nil {
 		return err
+	}
+	if d.rules, err = look.policy(); err != nil {
+		return err
+	}
+	if other, err := m.enforce(d); err != nil {
+		return err
+	} else if other {
+		if d.caps, err = d.probe(ctx); err != nil {
+			return err
+		}
 	}
 	if !d.caps.Usable {
 		if err := m.noneInside(); err != nil {
@@ -249,6 +264,7 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 	if s.Limits.Timeout == 0 {
 		s.Limits.Timeout = defaultTimeout
 	}
+	s.Limits = d.bound(s.Limits)
 	if err := m.checkCopied(s, d); err != nil {
 		return nil, err
 	}

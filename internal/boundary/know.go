@@ -41,9 +41,7 @@ type known struct {
 func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []string, ways map[task.Axis][]string, look *detecting) (*known, error) {
 	k := &known{}
 	var err error
-	if k.rules, err = look.policy(); err != nil {
-		return nil, err
-	}
+	k.rules = d.rules
 	l := policy.Launch{Supervised: d.req.Terminal && !d.req.Unattended, Command: argv, Unfamiliar: k.rules.Unfamiliar, Familiar: k.rules.Familiar}
 	if l.Familiar == "" && l.Unfamiliar == "" {
 		// Another user's repository got here only because git was told to trust it.

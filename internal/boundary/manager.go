@@ -77,6 +77,10 @@ type Config struct {
 	// Hook has the program at path, a person's own, answer a question; false: it
 	// gave no answer. It ends with ctx. May be nil.
 	Hook func(ctx context.Context, path string, q task.Question) (task.Answer, bool, error)
+	// Decide asks a decision hook of the policy. reach are folders that the task, or
+	// whoever wrote the repository, can change: a program in one of them is not
+	// asked. Every error denies. nil: whatever a hook is to be asked about is denied.
+	Decide func(ctx context.Context, h policy.Set[policy.Hook], q policy.HookQuestion, reach []string) (policy.HookAnswer, error)
 	// Policies are the operations on policy files; nil: none of them is called.
 	Policies door.Policies
 	// Log receives what no caller can be told, one line at a time; may be nil.
@@ -142,6 +146,10 @@ type live struct {
 	resumed *task.Retention // of a task that was kept before: what fails leaves it so
 
 	once bool // one command, and then the end
+	// command is the one that a task was made for; only says that no other may ever
+	// run in it, for its boundary is that of a trusted check.
+	command []string
+	only    bool
 
 	tools toolState
 	turns turns
@@ -150,6 +158,7 @@ type live struct {
 	// What a person said about tool calls, and the digest of the plan that they
 	// are made under.
 	asking     task.Asking
+	rules      policy.Calls // and what the policy says about them
 	unattended bool
 	plan       string
 

@@ -82,6 +82,9 @@ func (m *Manager) open(ctx context.Context, req task.Request, argv []string, pro
 		if err := m.refused(ctx, d, argv); err != nil {
 			return nil, err // nothing was created
 		}
+		if err := m.mayOpen(ctx, d, id, argv); err != nil {
+			return nil, err
+		}
 		if err := sys.Writable(m.cfg.RuntimeDir); err != nil {
 			return nil, task.Errorf(task.CodeStateStore, "open", "no control socket can be made in the runtime folder: %w", err).
 				WithHint("CAISSON_RUNTIME_DIR names another folder")
@@ -136,6 +139,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	l.spec, l.driver = d.spec, d.driver.Name()
 	l.secrets = d.secrets
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, d.plan.Plan.Digest
+	l.rules, l.command, l.only = d.calls(), argv, d.only
 	l.checkout = d.repo.Ref.Repo
 	l.spec.Token = l.token
 	l.ws = m.workspaceOf(id, d.repo.Ref)
@@ -286,6 +290,9 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 	plan := &d.plan.Plan
 	made := map[string]any{
 		"name": d.req.Name, "source": plan.Source, "trust": d.req.Trust, "unattended": d.req.Unattended, "agent": d.req.Agent, "origin": d.req.Origin, "version": m.cfg.Version}
+	if len(d.consulted) > 0 {
+		made["decision_hooks"] = d.consulted
+	}
 	if d.req.Parent != "" {
 		made["parent"] = d.req.Parent
 	}

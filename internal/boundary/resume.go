@@ -122,7 +122,9 @@ func (m *Manager) ResumeHere(ctx context.Context, id task.ID, env []string, prog
 	var d *decided
 	if err = m.mayResume(t); err == nil {
 		if d, err = m.redecide(ctx, l, &t.View, env); err == nil {
-			err = d.plan.Blocked()
+			if err = d.plan.Blocked(); err == nil {
+				err = m.mayOpen(ctx, d, id, nil)
+			}
 		}
 	}
 	if err == nil {
@@ -265,6 +267,7 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	plan := &d.plan.Plan
 	l.spec, l.secrets, l.checkout, l.driver = d.spec, d.secrets, d.repo.Ref.Repo, d.driver.Name()
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, plan.Digest
+	l.rules = d.calls()
 	l.spec.Token = task.NewToken() // of the boundary; the files keep theirs
 	l.notes = weaker(d)
 	if _, err := l.log.Append(ctx, evidence.ResumeIntent, m.actor(), d.record(map[string]any{

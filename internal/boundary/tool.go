@@ -49,6 +49,8 @@ type toolCall struct {
 
 	over func() // ends the call's turn, nil without one
 
+	consulted []consulted // decision hooks
+
 	argv  []string // of a program
 	dir   string
 	names []string // paths that the call names, absolute inside
@@ -238,7 +240,7 @@ func (l *live) inside(p string) string {
 
 // call is what policy gets to know.
 func (l *live) policyCall(k *toolCall, unsure bool) policy.Call {
-	c := policy.Call{Proved: true, Unattended: l.unattended, Tool: k.tool, Unsure: unsure}
+	c := policy.Call{Proved: true, Unattended: l.unattended, Tool: k.tool, Unsure: unsure, Point: l.point(k)}
 	for _, p := range k.names {
 		c.Subjects = append(c.Subjects, p)
 		if rel, ok := strings.CutPrefix(p, l.spec.Source.Target+"/"); ok {
@@ -277,6 +279,9 @@ func (k *toolCall) intent(res *task.ToolResult) map[string]any {
 	body := map[string]any{"call": k.id, "tool": k.tool, "digest": k.digest, "verdict": res.Verdict, "rule": res.Rule}
 	if len(k.refused) > 0 {
 		body["refused"] = k.refused
+	}
+	if len(k.consulted) > 0 {
+		body["decision_hooks"] = k.consulted
 	}
 	if res.Approval != "" {
 		body["approval"] = res.Approval

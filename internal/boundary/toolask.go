@@ -28,11 +28,12 @@ const hookDoor = "hook"
 // permit returns nil when the call may be made: policy allows it, or a person
 // did. What was allowed then is what will be done.
 func (m *Manager) permit(ctx context.Context, l *live, k *toolCall, res *task.ToolResult) error {
-	other := false
-	if len(l.asking.Rules) > 0 {
-		other = l.unsure(k)
+	if l.only {
+		return m.refuse(ctx, l, k, res, task.Errorf(task.CodeDenied, "tool", "task %s was given for one trusted check alone, and has the boundary of one", l.id).
+			WithHint("`caisson open` makes a task for tool calls"))
 	}
-	res.Verdict, res.Rule = policy.VerdictFor(l.asking.Rules, l.policyCall(k, other))
+	a := m.judge(ctx, l, k)
+	res.Verdict, res.Rule = a.Verdict, a.String()
 	var files []seen
 	if res.Verdict == task.VerdictAsk || k.writes() {
 		files = l.lookAll(k)
@@ -47,7 +48,15 @@ func (m *Manager) permit(ctx context.Context, l *live, k *toolCall, res *task.To
 		return m.ask(ctx, l, k, res, files)
 	}
 	return m.refuse(ctx, l, k, res, task.Errorf(task.CodeDenied, "tool", "%s is denied: %s", k.tool, res.Rule).
-		WithHint("only a person can change the rules of a task, when it is opened"))
+		WithHint("%s", whoChanges(a)))
+}
+
+// whoChanges says whose a rule is.
+func whoChanges(a policy.Answer) string {
+	if a.From.Where == "" {
+		return "only a person can change the rules of a task, when it is opened"
+	}
+	return "the rule stands in " + a.From.Where + "; whoever may write there can change it, for tasks that are opened after that"
 }
 
 // ask has a person decide, and holds what is about to be done against what they

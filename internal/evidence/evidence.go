@@ -55,6 +55,7 @@ const (
 	SupervisorEnded   Type = "supervisor.ended"
 	SupervisorLost    Type = "supervisor.lost"
 	ChannelPoisoned   Type = "channel.poisoned"
+	CallRefused       Type = "call.refused" // by the policy; nothing was done
 	CallIntent        Type = "call.intent"
 	CallOutcome       Type = "call.outcome"
 	CallCanceled      Type = "call.canceled"

@@ -87,7 +87,7 @@ func (m *merger) requests() {
 
 func (m *merger) request(it Item, o Origin) {
 	d := delegateeOf(o.Source)
-	mode, why := m.ceiling(d, it)
+	mode, why := m.r.ceiling(d, it)
 	switch {
 	case why != "":
 		addOnce(m, "refused", &m.r.Refused, Refused{it, why, o}, it.key()+" "+string(o.Source))
@@ -98,34 +98,6 @@ func (m *merger) request(it Item, o Origin) {
 	default:
 		addOnce(m, "asked", &m.r.Asked, Asked{it, o}, it.key())
 	}
-}
-
-// ceiling says how a request inside every ceiling is honoured, or why it is not.
-func (m *merger) ceiling(d Delegatee, it Item) (Mode, string) {
-	if d != "user" && m.r.Delegation.Value == DelegationNone {
-		return "", "nothing is delegated (" + m.r.Delegation.From.String() + ")"
-	}
-	mode, some := ModeAuto, false
-	for _, c := range m.r.Ceilings {
-		if c.For != d {
-			continue
-		}
-		some = true
-		if !slices.ContainsFunc(c.Items(), it.In) {
-			return "", fmt.Sprintf("it is not inside what a %s may ask for: delegate.%s (%s)", d, d, c.From)
-		}
-		own := c.Mode
-		if own == "" {
-			own = ModeAsk
-		}
-		if slices.Index(modes, own) > slices.Index(modes, mode) {
-			mode = own
-		}
-	}
-	if !some {
-		return "", fmt.Sprintf("nothing is delegated to a %s: there is no delegate.%s", d, d)
-	}
-	return mode, ""
 }
 
 // grant notes what may be reached; what is denied as a whole is told as refused.
