@@ -97,6 +97,10 @@ func (e *enforcing) above(flag, asked, most string, from policy.Origin) error {
 
 func (e *enforcing) trust() error {
 	if a := e.r.AllowTrust; e.d.req.Trust && (a.From != policy.Origin{}) && !a.Value {
+		if e.d.req.Origin == nil {
+			e.d.req.Trust = false // said when the task was opened, and it counts no more
+			return nil
+		}
 		return refusal("--trust", "allow_trust is false", a.From)
 	}
 	return nil

@@ -43,6 +43,9 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 	var err error
 	k.rules = d.rules
 	l := policy.Launch{Supervised: d.req.Terminal && !d.req.Unattended, Command: argv, Unfamiliar: k.rules.Unfamiliar, Familiar: k.rules.Familiar}
+	if r := k.rules.Rules; r != nil && l.Familiar == "" && l.Unfamiliar == "" && (r.AllowTrust.From != policy.Origin{}) && !r.AllowTrust.Value {
+		l.Unfamiliar = "no trust of the policy names the repository, and allow_trust is false (" + r.AllowTrust.From.String() + ")"
+	}
 	if l.Familiar == "" && l.Unfamiliar == "" {
 		// Another user's repository got here only because git was told to trust it.
 		if d.req.Person {
@@ -67,6 +70,10 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 			l.Supervised, l.Overlaps = true, nil
 		}
 		ways[task.SRC] = append(w, ways[task.SRC]...)
+	}
+	if check := m.trustedCheck(d); check != nil {
+		k.rules.Lowered = append(slices.Clone(k.rules.Lowered), *check)
+		d.only = true
 	}
 	k.facts = policy.Defaults(l)
 	k.facts = append(k.facts, k.rules.Facts...)
