@@ -166,7 +166,7 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 		Platform: runtime.GOOS + "/" + runtime.GOARCH + " " + d.caps.Version,
 		Promised: promised, How: how, Findings: append(append([]task.Finding{}, d.caps.Findings...), findings...),
 		Grants: d.grants, Limits: d.spec.Limits, Source: d.repo.Ref, Command: argv, Ways: ways, Notes: append(k.notes, k.rules.Notes...),
-		Rules: k.rules.Accept, Operator: k.rules.Operator, Policy: k.rules.Digest, Task: id, Now: time.Now(), Unattended: d.req.Unattended, Budget: d.uses,
+		Rules: k.rules.Accept, Operator: k.rules.Operator, Policy: k.rules.Digest, Task: id, Now: time.Now(), Unattended: d.req.Unattended, Budget: d.uses, NoTrust: k.rules.NoTrust,
 	}
 	if in.Acceptances, err = m.acceptances(ctx, k.rules); err != nil {
 		return err

@@ -52,7 +52,7 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 			l.Familiar = "a person started the task"
 		}
 	}
-	if d.req.Trust {
+	if d.req.Trust && !k.rules.NoTrust {
 		l.Familiar, l.Unfamiliar = "--trust", ""
 	}
 	if l.Overlaps, err = m.overlapping(ctx, d.repo.Ref, id); err != nil {
@@ -63,7 +63,7 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 		if err != nil {
 			return nil, err
 		}
-		w := policy.Direct{Trusted: d.req.Trust, Unattended: d.req.Unattended, Timeout: d.spec.Limits.Timeout, Holder: holder}.Ways()
+		w := policy.Direct{Trusted: d.req.Trust && !k.rules.NoTrust, Unattended: d.req.Unattended, Timeout: d.spec.Limits.Timeout, Holder: holder}.Ways()
 		if l.Direct = len(w) == 0; l.Direct {
 			// A person asked for their own checkout and stays with the task: that is
 			// watched work, and what else runs has files of its own.

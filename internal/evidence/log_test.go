@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -354,5 +355,22 @@ func TestFollowAcrossRepair(t *testing.T) {
 	}
 	if want != 5 {
 		t.Fatalf("ended before event %d", want)
+	}
+}
+
+// TestTypesAreAll: a type that is not in the list cannot be written.
+func TestTypesAreAll(t *testing.T) {
+	text, err := os.ReadFile("evidence.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(`Type = "([a-z.]+)"`).FindAllStringSubmatch(string(text), -1)
+	if len(all) < 50 {
+		t.Fatalf("%d types found", len(all))
+	}
+	for _, m := range all {
+		if !Type(m[1]).Known() {
+			t.Errorf("%s is not in Types", m[1])
+		}
 	}
 }

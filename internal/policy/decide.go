@@ -55,6 +55,7 @@ type Input struct {
 	Task        task.ID
 	Now         time.Time
 	Unattended  bool
+	NoTrust     bool // no person's word says that code is known
 
 	// Ways are further ways out that the caller knows, per axis, as exact
 	// commands or settings; they come before the built-in ones.

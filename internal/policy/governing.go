@@ -23,6 +23,8 @@ type Governing struct {
 	// Familiar says why the repository's code counts as known, Unfamiliar why not
 	// although a person started the task; both empty: nothing is on record.
 	Familiar, Unfamiliar string
+	// NoTrust: only an entry under trust says that code is known, no person's flag.
+	NoTrust bool
 	// Budget bounds all tasks of the user together. Its zero value bounds nothing.
 	Budget MergedBudget
 	// Unwatched is after how long without a person a task that nobody attends counts
@@ -34,7 +36,7 @@ type Governing struct {
 
 // Govern says what rules mean for one task.
 func Govern(r *Rules) Governing {
-	g := Governing{Rules: r, Budget: r.Budget, Unwatched: time.Duration(r.Unwatched.Value), Digest: r.Digest(), Facts: r.Facts, Lowered: r.Lowered, Operator: task.Vector{}, Suppressed: map[string]string{}}
+	g := Governing{Rules: r, Budget: r.Budget, Unwatched: time.Duration(r.Unwatched.Value), Digest: r.Digest(), Facts: r.Facts, Operator: task.Vector{}, Suppressed: map[string]string{}}
 	for _, f := range r.Floors {
 		g.Floors = append(g.Floors, Floor{Axis: f.Axis, Level: f.Level, Source: f.From.Source, Where: f.From.place()})
 		g.Operator[f.Axis] = max(g.Operator[f.Axis], f.Level)
@@ -63,8 +65,20 @@ func Govern(r *Rules) Governing {
 			By: task.Acceptor{Login: string(s.From.Source), Authority: task.SourceOperator}, Expires: a.Expires.Time,
 		})
 	}
-	if r.Trusted.Value {
+	for _, f := range r.Lowered {
+		// Merge left in only what is its source's to say: where there is no operator
+		// the user decides in their place, and a person's word about code is theirs.
+		if f.Source != task.SourceOperator {
+			f.Source, f.Evidence = task.SourceOperator, Origin{f.Source, f.Evidence}.String()
+		}
+		g.Lowered = append(g.Lowered, f)
+	}
+	g.NoTrust = r.AllowTrust.From != Origin{} && !r.AllowTrust.Value
+	switch {
+	case r.Trusted.Value:
 		g.Familiar = "known: " + r.Trusted.From.String()
+	case g.NoTrust:
+		g.Unfamiliar = "only a policy says which code is known (allow_trust: false, " + r.AllowTrust.From.String() + "), and none names this repository"
 	}
 	for _, x := range r.Refused {
 		g.Notes = append(g.Notes, "asked for by "+x.From.String()+" and not given: "+x.Item.String()+": "+x.Why)

@@ -41,7 +41,7 @@ func (m *merger) trusted() {
 	r := m.r
 	for _, s := range m.docs {
 		for i, x := range s.Document.Trust {
-			if !m.here(x.Repo, x.Ref, x.Expires) || !m.rules(s.Source) && m.untrusting() {
+			if !m.here(x.Repo, x.Ref, x.Expires) || !m.rules(s.Source) && (m.untrusting() || m.said(task.SourceOperator, "unfamiliar")) {
 				continue
 			}
 			o := s.origin(fmt.Sprintf("trust[%d]", i))
@@ -51,10 +51,20 @@ func (m *merger) trusted() {
 			}
 		}
 	}
-	if m.c.Trusted && !r.Trusted.Value && !m.untrusting() {
+	// A person's word ends what those below say, not what the operator says; and
+	// that code is hostile takes an entry with an end to take back.
+	if m.c.Trusted && !r.Trusted.Value && !m.untrusting() && !m.said(task.SourceOperator, "unfamiliar") && !m.said("", "hostile") {
 		r.Trusted = Set[bool]{true, m.c.TrustedBy}
 		m.lower(task.CodeTrust, "trusted", m.c.TrustedBy)
 	}
+}
+
+// said tells whether a source, or with "" any, declared the code to be this
+// risky or more.
+func (m *merger) said(by task.Source, value string) bool {
+	return slices.ContainsFunc(m.r.Facts, func(f task.Fact) bool {
+		return f.What == task.CodeTrust && (by == "" || f.Source == by) && f.What.Risk(f.Value) >= f.What.Risk(value)
+	})
 }
 
 // untrusting says that a person's word about a repository does not count.

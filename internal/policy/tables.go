@@ -93,7 +93,11 @@ func (d *Decision) options(a task.Axis, need int) []string {
 	in := &d.in
 	out := []string{}
 	if h := d.profile[task.CodeTrust]; h.Value == "unfamiliar" && slices.ContainsFunc(d.reasons[a], func(r task.Reason) bool { return r.Fact.What == task.CodeTrust }) {
-		out = append(out, "if you know this code: caisson trust "+quoteArg(in.Source.Repo)+" once, or --trust for this task")
+		if in.NoTrust || slices.ContainsFunc(h.Facts, func(f task.Fact) bool { return f.Source == task.SourceOperator }) {
+			out = append(out, "have the operator name this repository under trust in their policy, with the day on which that ends")
+		} else {
+			out = append(out, "if you know this code: caisson trust "+quoteArg(in.Source.Repo)+" once, or --trust for this task")
+		}
 	}
 	out = append(out, in.Ways[a]...)
 	for _, w := range wayOut[a] {

@@ -31,9 +31,9 @@ func (a *app) newLogText(w io.Writer) *logText {
 // phrases says what an event type means, for types that render as their fields.
 var phrases = map[string]string{
 	"task.created": "task created", "plan.decided": "plan decided", "finding.raised": "finding", "grant.given": "granted",
-	"acceptance.recorded": "accepted",
-	"artifact.kept":       "artifact kept",
-	"source.prepared":     "source prepared", "boundary.intent": "about to make the boundary", "boundary.created": "boundary made",
+	"acceptance.recorded": "accepted", "acceptance.revoked": "acceptance taken back",
+	"artifact.kept":   "artifact kept",
+	"source.prepared": "source prepared", "boundary.intent": "about to make the boundary", "boundary.created": "boundary made",
 	"boundary.blocked": "blocked: a layer is missing", "boundary.failed": "boundary failed", "boundary.ended": "boundary ended",
 	"probe.reported": "probed", "supervisor.started": "supervisor started", "supervisor.ended": "supervisor ended",
 	"supervisor.lost": "supervisor lost", "channel.poisoned": "channel poisoned", "call.canceled": "cancellation",
