@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/policy"
+	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -179,7 +180,7 @@ func Settings(prefix string, files map[string][]byte) ([]policy.Sourced, error) 
 	}
 	for _, name := range AgentSettings {
 		data, there := files[name]
-		if !there || !mentions(data) {
+		if !there || !mentions(data) || bytes.HasPrefix(data, []byte(source.Unread)) {
 			continue
 		}
 		file := prefix + name

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/policy"
+	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -169,6 +171,12 @@ func sourced(s task.Source, name string, data []byte) (policy.Sourced, error) {
 // the task's own words, which can only tighten.
 func Project(rev string, base, changed []byte) ([]policy.Sourced, error) {
 	var out []policy.Sourced
+	for name, data := range map[string][]byte{rev + ":" + ProjectFile: base, ProjectFile: changed} {
+		if bytes.HasPrefix(data, []byte(source.Unread)) {
+			return nil, task.Errorf(task.CodePolicy, "config.project", "%s is a link, no file, or longer than %d KiB", name, MaxFile>>10).
+				WithHint("make it a file of the repository")
+		}
+	}
 	if base != nil {
 		s, err := sourced(task.SourceProject, rev+":"+ProjectFile, base)
 		if err != nil {

@@ -144,6 +144,9 @@ func TestProject(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, docs, err)
 		}
 	}
+	if _, err := Project("r", []byte("\x00120000 x"), nil); task.CodeOf(err) != task.CodePolicy || task.HintOf(err) == "" {
+		t.Errorf("a link: %v", err)
+	}
 	if _, err := Project("r", []byte("x: 1"), nil); task.CodeOf(err) != task.CodePolicy {
 		t.Errorf("a broken file: %v", err)
 	}

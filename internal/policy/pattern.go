@@ -348,7 +348,7 @@ func (e *Egress) Touches(p EgressPoint) bool {
 }
 
 func (e *Egress) address(p EgressPoint) bool {
-	return (e.Host != "" || !e.CIDR.IsZero()) && (e.Host == "" || e.Host.Covers(p.Host)) &&
+	return (e.Host != "" || !e.CIDR.IsZero()) && (e.Host == "" || e.Host.Covers(strings.TrimSuffix(strings.ToLower(p.Host), "."))) &&
 		(e.CIDR.IsZero() || p.Addr.IsValid() && e.CIDR.Contains(p.Addr.Unmap().WithZone("")))
 }
 

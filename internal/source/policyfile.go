@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -16,12 +17,16 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
+// Unread begins the content of what is no file that was read, followed by what
+// names it. No text begins so.
+const Unread = "\x00"
+
 // maxFound bounds how many files Named returns.
 const maxFound = 500
 
 // Named returns the files at the base that are called so or lie in a folder that
-// is, by their paths. What of them is no regular file, larger than limit, or not
-// to be read is an error: nobody may take it for a file that is not there.
+// is, by their paths. What of them is no regular file, or larger than limit, has
+// a content that begins with Unread: nobody may take it for one that is not there.
 func (r *Repo) Named(ctx context.Context, limit int64, names ...string) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	if r.git == nil || r.Ref.Base == "" {
@@ -46,7 +51,8 @@ func (r *Repo) Named(ctx context.Context, limit int64, names ...string) (map[str
 			return nil, no("git's list of the base cannot be read")
 		}
 		if f[0] != "100644" && f[0] != "100755" {
-			return nil, no("%s is no regular file at the base", quote(p))
+			out[p] = []byte(Unread + f[0] + " " + f[2])
+			continue
 		}
 		paths, ids = append(paths, p), append(ids, f[2])
 	}
@@ -58,11 +64,13 @@ func (r *Repo) Named(ctx context.Context, limit int64, names ...string) (map[str
 	if err != nil {
 		return nil, err
 	}
-	want := make([]int, len(ids))
+	var want []int
 	for i, n := range sizes {
-		if want[i] = i; n < 0 || n > limit {
-			return nil, no("%s cannot be read at the base: it is not there, or larger than %d KiB", quote(paths[i]), limit>>10)
+		if n < 0 || n > limit {
+			out[paths[i]] = []byte(Unread + ids[i])
+			continue
 		}
+		want = append(want, i)
 	}
 	return out, b.contents(ctx, ids, sizes, want, func(i int, content []byte) { out[paths[i]] = slices.Clone(content) })
 }
@@ -124,7 +132,7 @@ func lying(root *os.Root, name string, limit int64) ([]byte, error) {
 	}
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(b)) > limit {
-		err = errors.New("it is too long")
+		return []byte(fmt.Sprintf("%s%d bytes at %d", Unread, fi.Size(), fi.ModTime().UnixNano())), nil
 	}
 	if err != nil {
 		return nil, bad(err)

@@ -57,12 +57,12 @@ func TestNamedAndLying(t *testing.T) {
 	}
 	// Nothing that is too long or no file passes for one that is not there.
 	l.write(".caisson.yaml", strings.Repeat("x", 101))
-	if _, err := r.Lying(100, names...); err == nil {
-		t.Error("a long file of the checkout was left out")
+	if lying, err := r.Lying(100, names...); err != nil || !strings.HasPrefix(string(lying[".caisson.yaml"]), Unread) {
+		t.Errorf("a long file of the checkout: %v, %v", lying, err)
 	}
 	l.plain(l.repo, "commit", "-qam", "two")
-	if _, err := inspect().Named(context.Background(), 100, names...); err == nil {
-		t.Error("a long file of the base was left out")
+	if got, err := inspect().Named(context.Background(), 100, names...); err != nil || !strings.HasPrefix(string(got[".caisson.yaml"]), Unread) || string(got[".claude/agents/a.md"]) != "agent" {
+		t.Errorf("a long file of the base: %v, %v", got, err)
 	}
 	if err := os.Remove(l.repo + "/.caisson.yaml"); err != nil {
 		t.Fatal(err)
@@ -71,8 +71,8 @@ func TestNamedAndLying(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.plain(l.repo, "commit", "-qam", "three")
-	if _, err := inspect().Named(context.Background(), 100, names...); err == nil {
-		t.Error("a link at the base was left out")
+	if got, err := inspect().Named(context.Background(), 100, names...); err != nil || !strings.HasPrefix(string(got[".caisson.yaml"]), Unread+"120000 ") {
+		t.Errorf("a link at the base: %v, %v", got, err)
 	}
 	// A link on the way leads nowhere.
 	if err := os.RemoveAll(l.repo + "/.claude"); err != nil {

@@ -70,6 +70,8 @@ func TestReadTrusted(t *testing.T) {
 		"a link into an open folder":  {link(open, "trick"), ErrNotTrusted, "open: "},
 		"a folder that is a link":     {filepath.Join(link("open", "dirlink"), "file"), ErrNotTrusted, "open: "},
 		"up and down":                 {link("open/../plain", "updown"), ErrNotTrusted, "open: "},
+		"a link that leads nowhere":   {link("nothing", "lost"), nil, "leads nowhere"},
+		"below such a link":           {filepath.Join(link("nothing", "lostdir"), "file"), nil, "leads nowhere"},
 		"a loop":                      {loop, nil, "too many"},
 		"absent":                      {filepath.Join(top, "absent"), os.ErrNotExist, ""},
 		"absent in an open folder":    {filepath.Join(top, "open", "absent"), os.ErrNotExist, ""},

@@ -29,7 +29,7 @@ func OpenTrusted(name string, owners ...int) (*os.File, error) {
 	}
 	// Absent is told before anything is judged: there is nothing to distrust.
 	if _, err := os.Stat(name); err != nil {
-		return nil, err
+		return nil, dangling(name, err)
 	}
 	dir, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -86,6 +86,23 @@ func OpenTrusted(name string, owners ...int) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	return os.NewFile(uintptr(f), name), nil
+}
+
+// dangling tells a link that leads nowhere from a file that nobody made: whoever
+// made the link believes that the file is there.
+func dangling(name string, err error) error {
+	for p := path.Clean(name); errors.Is(err, os.ErrNotExist); p = path.Dir(p) {
+		fi, lerr := os.Lstat(p)
+		if lerr == nil && fi.Mode()&os.ModeSymlink != 0 {
+			if _, serr := os.Stat(p); serr != nil {
+				return fmt.Errorf("the link %s leads nowhere", p)
+			}
+		}
+		if lerr == nil || p == "/" {
+			break
+		}
+	}
+	return err
 }
 
 // parts are the components of a path. ".." stays: it is looked up as every
