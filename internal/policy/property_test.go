@@ -15,7 +15,7 @@ import (
 // cases is how many random cases a property is held against.
 func cases(n int) int {
 	if os.Getenv("CAISSON_TEST_FULL") != "" {
-		return n * 50
+		return n * 10
 	}
 	return n
 }
