@@ -172,6 +172,13 @@ func (m *Manager) toAccept(ctx context.Context, q *task.AcceptRequest) (*task.Ac
 		if err != nil {
 			return nil, rules, "", err
 		}
+		if _, ver := q.Axes[task.VER]; ver {
+			if rep, err = m.unverified(ctx, &t, q); err != nil {
+				return nil, rules, "", err
+			}
+			id = t.ID()
+			break
+		}
 		d, err := m.again(ctx, &t.View)
 		if err != nil {
 			return nil, rules, "", err

@@ -96,9 +96,18 @@ func (m *Manager) call(ctx context.Context, l *live, cmd task.Command, io *door.
 	over, err := l.turns.share(ctx)
 	if err != nil {
 		closeFiles(files)
-		return task.Outcome{}, false, task.Errorf(task.CodeCanceled, "call", "not started, a command that runs alone (--frozen) was waited for: %w", err)
+		return task.Outcome{}, false, task.Errorf(task.CodeCanceled, "call", "not started, a command that runs alone (--frozen, or a check) was waited for: %w", err)
 	}
 	defer over()
+	return m.inTurn(ctx, l, cmd, io)
+}
+
+// inTurn is call for who has counted in and has a turn.
+func (m *Manager) inTurn(ctx context.Context, l *live, cmd task.Command, io *door.ExecIO) (out task.Outcome, ran bool, err error) {
+	files := io.Files[:]
+	if cmd.TTY {
+		files = nil
+	}
 	if len(cmd.Argv) == 0 {
 		closeFiles(files)
 		return task.Outcome{}, false, task.Errorf(task.CodeUsage, "call", "no command given")

@@ -409,7 +409,7 @@ func hostLevels(ref task.SourceRef, grants []task.Grant) map[task.Axis]vouched {
 	out := map[task.Axis]vouched{
 		task.SVC: {task.LevelNA, "no services are part of this task"},
 		task.APR: {task.LevelNA, "nothing inside can act outside: no network and no credential; --ask has tool calls wait for a person"},
-		task.VER: {task.LevelNA, "verification is checked when a result leaves; not in this version"},
+		task.VER: {task.LevelNA, policy.LeavingText},
 		task.EVD: {2, "host-side, append-only, hash-linked log, written before each effect"},
 		task.CLN: {2, "every resource recorded before it is made, with a token, and removed only on proof"},
 		task.CRD: {4, "no credential enters; the environment is an allow-list"},

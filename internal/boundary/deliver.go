@@ -59,6 +59,9 @@ func (m *Manager) apply(ctx context.Context, l *live, t inventory.Task, o door.A
 		Schema: "caisson.apply/1", ID: l.id, DryRun: o.DryRun, Checkout: p.Checkout, Digest: p.Digest, Changes: p.Changes, Already: p.Already,
 		Risky: risks, Conflicts: p.Conflicts, From: r.From, Notes: append(m.asOfNow(l), p.Notes...),
 	}
+	if rep.Verification, err = m.verification(ctx, &t.View, r.Tree); err != nil {
+		return rep, err
+	}
 	if err := sys.Fault("deliver.planned"); err != nil {
 		return rep, err
 	}
@@ -71,6 +74,8 @@ func (m *Manager) apply(ctx context.Context, l *live, t inventory.Task, o door.A
 			rep.Notes = append(rep.Notes, s)
 		}
 		return rep, nil
+	case rep.Verification.Refused():
+		return rep, m.mayLeave(ctx, "apply", &t.View, rep.Verification)
 	case o.Agreed != "" && o.Agreed != p.Digest:
 		return rep, task.Errorf(task.CodeDenied, "apply", "what was agreed to is not what would be done now; nothing was changed").
 			WithHint("the task or the checkout changed meanwhile: look at it again")
@@ -78,7 +83,10 @@ func (m *Manager) apply(ctx context.Context, l *live, t inventory.Task, o door.A
 		return rep, task.Errorf(task.CodeDenied, "apply", "the result has risky files (%s), which tools on this machine would execute or trust; nothing was changed", files(task.RiskyFiles(risks))).
 			WithHint("look at them: `caisson diff %s`; then `caisson apply --allow-risky %s`", l.id, l.id)
 	}
-	intent := map[string]any{"digest": p.Digest, "checkout": p.Checkout, "from": r.From, "start": r.Start, "tree": r.Tree, "changes": len(p.Changes), "already": p.Already,
+	if err := m.mayLeave(ctx, "apply", &t.View, rep.Verification); err != nil {
+		return rep, err
+	}
+	intent := map[string]any{"verification": verifiedBody(rep.Verification), "digest": p.Digest, "checkout": p.Checkout, "from": r.From, "start": r.Start, "tree": r.Tree, "changes": len(p.Changes), "already": p.Already,
 		"files": named(p.Changes), "risky": riskyNamed(risks), "allow_risky": o.AllowRisky, "agreed": o.Agreed != ""}
 	if _, err := l.log.Append(ctx, evidence.ApplyIntent, m.actor(), intent); err != nil {
 		return rep, err
@@ -118,7 +126,11 @@ func (m *Manager) branch(ctx context.Context, l *live, t inventory.Task, o door.
 		return nil, err
 	}
 	defer r.Close()
-	body := map[string]any{"branch": r.BranchName(o.Name), "force": o.Force, "from": r.From, "tree": r.Tree, "risky": riskyNamed(risks)}
+	v, err := m.leaves(ctx, "branch", &t.View, r.Tree)
+	if err != nil {
+		return nil, err
+	}
+	body := map[string]any{"verification": verifiedBody(v), "branch": r.BranchName(o.Name), "force": o.Force, "from": r.From, "tree": r.Tree, "risky": riskyNamed(risks)}
 	if _, err := l.log.Append(ctx, evidence.BranchIntent, m.actor(), body); err != nil {
 		return nil, err
 	}
@@ -132,7 +144,7 @@ func (m *Manager) branch(ctx context.Context, l *live, t inventory.Task, o door.
 	}
 	out := map[string]any{}
 	if rep != nil {
-		rep.Risky, rep.Notes = risks, append(m.asOfNow(l), rep.Notes...)
+		rep.Risky, rep.Notes, rep.Verification = risks, append(m.asOfNow(l), rep.Notes...), v
 		out = map[string]any{"branch": rep.Branch, "object": rep.Object, "commits": rep.Commits, "files": rep.Files, "created": rep.Created}
 	}
 	return rep, errors.Join(err, m.outcome(ctx, l, evidence.BranchOutcome, out, err))
@@ -167,7 +179,11 @@ func (m *Manager) export(ctx context.Context, l *live, t inventory.Task, w io.Wr
 	if to == "" {
 		to = "-"
 	}
-	body := map[string]any{"form": o.Form, "to": to, "from": r.From, "tree": r.Tree, "files": len(r.Changes), "risky": riskyNamed(risks)}
+	v, err := m.leaves(ctx, "export", &t.View, r.Tree)
+	if err != nil {
+		return nil, err
+	}
+	body := map[string]any{"verification": verifiedBody(v), "form": o.Form, "to": to, "from": r.From, "tree": r.Tree, "files": len(r.Changes), "risky": riskyNamed(risks)}
 	if _, err := l.log.Append(ctx, evidence.ExportIntent, m.actor(), body); err != nil {
 		return nil, err
 	}
@@ -181,7 +197,7 @@ func (m *Manager) export(ctx context.Context, l *live, t inventory.Task, w io.Wr
 	}
 	out := map[string]any{"form": o.Form}
 	if rep != nil {
-		rep.Risky, rep.Notes = risks, append(m.asOfNow(l), rep.Notes...)
+		rep.Risky, rep.Notes, rep.Verification = risks, append(m.asOfNow(l), rep.Notes...), v
 		out["files"], out["bytes"], out["object"] = rep.Files, rep.Bytes, rep.Object
 	}
 	return rep, errors.Join(err, m.outcome(ctx, l, evidence.ExportOutcome, out, err))

@@ -96,6 +96,7 @@ type Order struct {
 // Remote is what another process's supervisor can be asked for.
 type Remote interface {
 	Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (task.Outcome, error)
+	Check(ctx context.Context, o door.CheckOptions, io *door.ExecIO) (*task.Check, task.Outcome, error)
 	Close(ctx context.Context, o door.CloseOptions) (*task.CloseReport, error)
 	Tool(ctx context.Context, c task.ToolCall, o door.ToolOptions) (*task.ToolResult, error)
 	OpenOutput(ctx context.Context, name string) (io.ReadCloser, error)

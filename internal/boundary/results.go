@@ -76,6 +76,9 @@ func (m *Manager) Diff(ctx context.Context, ref string, w io.Writer, o door.Diff
 			rep.Risky = append(rep.Risky, k)
 		}
 	}
+	if rep.Verification, err = m.verification(ctx, &t.View, r.Tree); err != nil {
+		return nil, err
+	}
 	if o.Found != nil {
 		if err := o.Found(rep); err != nil {
 			return rep, err

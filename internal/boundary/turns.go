@@ -98,10 +98,10 @@ func (m *Manager) takeTurn(ctx context.Context, l *live, k *toolCall, res *task.
 	}
 	wctx, stop := l.while(ctx)
 	defer stop()
-	defer k.beats("waits for a command that runs alone (--frozen)")()
+	defer k.beats("waits for a command that runs alone (--frozen, or a check)")()
 	over, err := l.turns.share(wctx)
 	if err != nil {
-		return m.refuse(ctx, l, k, res, task.Errorf(task.CodeCanceled, "tool", "not started, a command that runs alone (--frozen) was waited for: %w", err))
+		return m.refuse(ctx, l, k, res, task.Errorf(task.CodeCanceled, "tool", "not started, a command that runs alone (--frozen, or a check) was waited for: %w", err))
 	}
 	k.over = over
 	return nil
@@ -119,27 +119,43 @@ func (k *toolCall) endTurn(err error) {
 // no process is left. That is the kernel's word, so the files that are compared
 // after it are those that the command gets.
 func (m *Manager) alone(ctx context.Context, l *live, k *toolCall) *task.Error {
-	if names := l.tools.runs(); len(names) > 0 {
-		return task.Errorf(task.CodeDenied, "tool", "with --frozen it runs alone, and background shells run: %s", strings.Join(names, ", ")).
-			WithHint("end them with shell_kill, and ask again")
-	}
 	defer k.beats("waits until nothing else runs in the task (--frozen)")()
+	over, err := l.clear(ctx, lonely{"tool", task.CodeDenied, "with --frozen it runs alone", "and ask again"})
+	k.over = over
+	return err
+}
+
+// lonely says who wants to run alone, for errors.
+type lonely struct {
+	op    string
+	code  task.Code
+	what  string // "with --frozen it runs alone"
+	again string
+}
+
+// clear waits until nothing else runs in the task, lets nothing begin, and ends
+// what earlier calls left behind. over, which is never nil without an error and may
+// be with one, lets others begin again.
+func (l *live) clear(ctx context.Context, who lonely) (over func(), _ *task.Error) {
+	if names := l.tools.runs(); len(names) > 0 {
+		return nil, task.Errorf(who.code, who.op, "%s, and background shells run: %s", who.what, strings.Join(names, ", ")).
+			WithHint("end them with shell_kill, %s", who.again)
+	}
 	wctx, stop := context.WithTimeout(ctx, aloneWait)
 	defer stop()
 	over, err := l.turns.own(wctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			return task.Errorf(task.CodeCanceled, "tool", "not started: %w", context.Cause(ctx))
+			return nil, task.Errorf(task.CodeCanceled, who.op, "not started: %w", context.Cause(ctx))
 		}
-		return task.Errorf(task.CodeDenied, "tool", "with --frozen it runs alone, and other calls went on running for %s", aloneWait).
-			WithHint("end them, also shells in other terminals, and ask again")
+		return nil, task.Errorf(who.code, who.op, "%s, and other calls went on running for %s", who.what, aloneWait).
+			WithHint("end them, also shells in other terminals, %s", who.again)
 	}
-	k.over = over
 	_, wk := l.standing()
 	if err := wk.KillAll(ctx, killTime); err != nil {
-		return task.Errorf(task.CodeDenied, "tool", "with --frozen it runs alone, and what earlier calls left running could not be ended: %w", err)
+		return over, task.Errorf(who.code, who.op, "%s, and what earlier calls left running could not be ended: %w", who.what, err)
 	}
-	return nil
+	return over, nil
 }
 
 // noBackground refuses what would go on beside calls that write.

@@ -27,6 +27,10 @@ type Engine interface {
 	Run(ctx context.Context, r task.Request, cmd task.Command, io *ExecIO) (out task.Outcome, ran bool, err error)
 	Open(ctx context.Context, r task.Request, progress func(string)) (*task.View, error)
 	Exec(ctx context.Context, ref string, cmd task.Command, io *ExecIO) (task.Outcome, error)
+	// Check is Exec for a command that verifies the task's files: it runs alone, and
+	// the host reads the files before and after. The check is nil when the command
+	// was not started or nobody knows how it ended.
+	Check(ctx context.Context, ref string, o CheckOptions, io *ExecIO) (*task.Check, task.Outcome, error)
 	// Hold opens a task in this process, calls use with its id, and ends the
 	// task as Run does once use returned: the boundary never outlives the process.
 	Hold(ctx context.Context, r task.Request, progress func(string), use func(ctx context.Context, id task.ID) error) (*task.CloseReport, error)
@@ -122,6 +126,12 @@ type ToolOptions struct {
 	// Asked is told that the call waits for a person. The door may show the
 	// question to one; the answer goes to Engine.Answer.
 	Asked func(task.Question)
+}
+
+// CheckOptions says what verifies a task's files.
+type CheckOptions struct {
+	Name    string // of the check; may be empty. A later check of a name takes the place of an earlier one
+	Command task.Command
 }
 
 // IOSummary is what the host's end of the pipes saw.

@@ -96,6 +96,13 @@ type (
 		Env     []string     `json:"env,omitempty"` // replaces Command.Env, which is never marshalled
 		Command task.Command `json:"command"`
 	}
+	// CheckIn asks for a check of a task's files.
+	CheckIn struct {
+		Task    string       `json:"task"`
+		Name    string       `json:"name"`
+		Env     []string     `json:"env,omitempty"` // replaces Command.Env, which is never marshalled
+		Command task.Command `json:"command"`
+	}
 	// ListIn asks for the tasks.
 	ListIn struct {
 		All bool `json:"all"` // also closed ones
@@ -189,6 +196,11 @@ type (
 		Outcome task.Outcome `json:"outcome"`
 		Ran     bool         `json:"ran"`
 	}
+	// CheckOut is how a check ended.
+	CheckOut struct {
+		RunOut
+		Check *task.Check `json:"check"`
+	}
 	// ListOut is what `ls` prints.
 	ListOut struct {
 		Schema string             `json:"schema"` // "caisson.list/1"
@@ -227,6 +239,11 @@ var Table = append([]Op{
 		in.Command.Env = in.Env
 		out, err := c.Engine.Exec(ctx, in.Task, in.Command, c.IO)
 		return &RunOut{out, err == nil}, err
+	}),
+	op("check", "verify a task's files with a command", RolePerson, func(ctx context.Context, c *Call, in *CheckIn) (*CheckOut, error) {
+		in.Command.Env = in.Env
+		check, out, err := c.Engine.Check(ctx, in.Task, CheckOptions{Name: in.Name, Command: in.Command}, c.IO)
+		return &CheckOut{RunOut{out, check != nil}, check}, err
 	}),
 	op("tools", "describe the tools", RoleObserver, func(ctx context.Context, c *Call, _ *None) (*ToolsOut, error) {
 		ts, err := c.Engine.Tools(ctx)

@@ -59,7 +59,9 @@ const (
 	CallIntent        Type = "call.intent"
 	CallOutcome       Type = "call.outcome"
 	CallCanceled      Type = "call.canceled"
-	ToolRefused       Type = "tool.refused" // by a rule, a person, or for what is asked; nothing was done
+	CheckIntent       Type = "check.intent"  // a command is about to verify the files as they are: a call follows
+	CheckOutcome      Type = "check.outcome" // what the host saw of the command and of the files
+	ToolRefused       Type = "tool.refused"  // by a rule, a person, or for what is asked; nothing was done
 	ToolIntent        Type = "tool.intent"
 	ToolOutcome       Type = "tool.outcome"
 	ShellEnded        Type = "shell.ended" // of a background shell
@@ -96,7 +98,7 @@ const (
 var Types = []Type{
 	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, Revoked, ApprovalAsked, ApprovalAnswered, ApprovalUsed, ApprovalVoid, SourcePrepared,
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
-	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallIntent, CallOutcome, CallCanceled, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, ArtifactKept, LimitHit, WorkFound,
+	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, ArtifactKept, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
 	TaskClosed, ChildEnded, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
 	ExportIntent, ExportOutcome, CheckoutChanged, LogRepaired,

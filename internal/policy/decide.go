@@ -121,7 +121,11 @@ func Decide(in Input) (*Decision, error) {
 		if w == "" {
 			w = "no row needs it"
 		}
-		p.Levels = append(p.Levels, task.Level{Axis: a, Required: req[a], Promised: eff[a], Why: w, How: how, Reasons: reasons[a]})
+		l := task.Level{Axis: a, Required: req[a], Promised: eff[a], Why: w, How: how, Reasons: reasons[a]}
+		if text, ok := leaving[a]; ok {
+			l.How, l.Demanded = text, Demanded(a, floors)
+		}
+		p.Levels = append(p.Levels, l)
 	}
 	if len(in.Command) > 0 {
 		d.command = digest(in.Command)
@@ -222,6 +226,9 @@ func effective(req, promised task.Vector, findings []task.Finding) (task.Vector,
 			if req[a] > 0 {
 				l = max(promised[a], 0)
 			}
+		}
+		if _, later := leaving[a]; later {
+			l = task.LevelNA
 		}
 		for _, f := range findings {
 			if f.Axis == a && l > max(f.Cap, 0) {

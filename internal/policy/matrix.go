@@ -138,8 +138,16 @@ func (d Direct) Ways() (ways []string) {
 // nothing is there.
 var deferred = map[task.Axis]string{
 	task.APR: "n/a: nothing inside can act outside, and --ask has tool calls wait for a person",
-	task.VER: "n/a before a result leaves: checking results is not in this version",
 }
+
+// leaving are axes that count when a result leaves and not before a command
+// runs, with what is said of them until then.
+var leaving = map[task.Axis]string{
+	task.VER: LeavingText,
+}
+
+// LeavingText is what is said of verification before a result leaves.
+const LeavingText = "checked when a result leaves: `caisson check TASK -- CMD` verifies the task's files"
 
 // Floor is a level that somebody demands beyond the rows.
 type Floor struct {
@@ -185,7 +193,8 @@ func Required(fired []Fired, floors []Floor) (task.Vector, map[task.Axis][]task.
 		if f.Level > req[f.Axis] {
 			req[f.Axis], why[f.Axis] = f.Level, nil
 		}
-		if f.Level > 0 && f.Level == req[f.Axis] && f.Level > rows[f.Axis] {
+		_, later := leaving[f.Axis] // there it makes a difference who asks
+		if f.Level > 0 && f.Level == req[f.Axis] && (f.Level > rows[f.Axis] || later) {
 			why[f.Axis] = append(why[f.Axis], task.Reason{Fact: task.Fact{Source: f.Source, Evidence: f.Where, Value: fmt.Sprint(f.Level), Confidence: task.Certain}})
 		}
 	}

@@ -37,56 +37,60 @@ type Conflict struct {
 
 // DiffReport is what `diff` found beside the patch itself.
 type DiffReport struct {
-	Schema string `json:"schema"` // "caisson.diff/1"
-	ID     ID     `json:"id"`
-	Start  string `json:"start"` // tree the task began with
-	Tree   string `json:"tree"`  // tree of its files now
-	Files  int    `json:"files"` // changed, added and deleted
-	Risky  []Risk `json:"risky"`
-	From   string `json:"from"` // "files", or "refs" when only the rescued result is left
+	Schema       string        `json:"schema"` // "caisson.diff/1"
+	ID           ID            `json:"id"`
+	Start        string        `json:"start"` // tree the task began with
+	Tree         string        `json:"tree"`  // tree of its files now
+	Files        int           `json:"files"` // changed, added and deleted
+	Risky        []Risk        `json:"risky"`
+	From         string        `json:"from"` // "files", or "refs" when only the rescued result is left
+	Verification *Verification `json:"verification,omitempty"`
 }
 
 // ApplyReport is what `apply` did or, with --dry-run, would do.
 type ApplyReport struct {
-	Schema    string       `json:"schema"` // "caisson.apply/1"
-	ID        ID           `json:"id"`
-	DryRun    bool         `json:"dry_run"`
-	Checkout  string       `json:"checkout"` // the folder that is changed
-	Digest    string       `json:"digest"`   // of exactly this change of exactly this checkout: what a person agrees to
-	Changes   []FileChange `json:"changes"`  // of the checkout
-	Already   int          `json:"already"`  // files that are as wanted before anything is done
-	Risky     []Risk       `json:"risky"`
-	Conflicts []Conflict   `json:"conflicts"` // not empty: nothing was changed
-	Applied   bool         `json:"applied"`
-	From      string       `json:"from"` // "files" or "refs"
-	Notes     []string     `json:"notes,omitempty"`
+	Schema       string        `json:"schema"` // "caisson.apply/1"
+	ID           ID            `json:"id"`
+	DryRun       bool          `json:"dry_run"`
+	Checkout     string        `json:"checkout"` // the folder that is changed
+	Digest       string        `json:"digest"`   // of exactly this change of exactly this checkout: what a person agrees to
+	Changes      []FileChange  `json:"changes"`  // of the checkout
+	Already      int           `json:"already"`  // files that are as wanted before anything is done
+	Risky        []Risk        `json:"risky"`
+	Conflicts    []Conflict    `json:"conflicts"` // not empty: nothing was changed
+	Applied      bool          `json:"applied"`
+	From         string        `json:"from"` // "files" or "refs"
+	Verification *Verification `json:"verification,omitempty"`
+	Notes        []string      `json:"notes,omitempty"`
 }
 
 // BranchReport is what `branch` made.
 type BranchReport struct {
-	Schema  string   `json:"schema"` // "caisson.branch/1"
-	ID      ID       `json:"id"`
-	Branch  string   `json:"branch"`  // full ref name
-	Object  string   `json:"object"`  // the commit it names
-	Base    string   `json:"base"`    // the commit the task began at
-	Commits int      `json:"commits"` // on the branch and not in the base
-	Files   int      `json:"files"`   // that differ from the base
-	Created bool     `json:"created"` // false: it was there with this very commit
-	Risky   []Risk   `json:"risky"`
-	From    string   `json:"from"` // "files" or "refs"
-	Notes   []string `json:"notes,omitempty"`
+	Schema       string        `json:"schema"` // "caisson.branch/1"
+	ID           ID            `json:"id"`
+	Branch       string        `json:"branch"`  // full ref name
+	Object       string        `json:"object"`  // the commit it names
+	Base         string        `json:"base"`    // the commit the task began at
+	Commits      int           `json:"commits"` // on the branch and not in the base
+	Files        int           `json:"files"`   // that differ from the base
+	Created      bool          `json:"created"` // false: it was there with this very commit
+	Risky        []Risk        `json:"risky"`
+	From         string        `json:"from"` // "files" or "refs"
+	Verification *Verification `json:"verification,omitempty"`
+	Notes        []string      `json:"notes,omitempty"`
 }
 
 // ExportReport is what `export` wrote.
 type ExportReport struct {
-	Schema string   `json:"schema"` // "caisson.export/1"
-	ID     ID       `json:"id"`
-	Form   string   `json:"form"` // "patch", "bundle" or "dir"
-	To     string   `json:"to"`   // absolute path; "-" is standard output
-	Files  int      `json:"files"`
-	Bytes  int64    `json:"bytes"`
-	Object string   `json:"object,omitempty"` // of a bundle: the commit it holds
-	Risky  []Risk   `json:"risky"`
-	From   string   `json:"from"` // "files" or "refs"
-	Notes  []string `json:"notes,omitempty"`
+	Schema       string        `json:"schema"` // "caisson.export/1"
+	ID           ID            `json:"id"`
+	Form         string        `json:"form"` // "patch", "bundle" or "dir"
+	To           string        `json:"to"`   // absolute path; "-" is standard output
+	Files        int           `json:"files"`
+	Bytes        int64         `json:"bytes"`
+	Object       string        `json:"object,omitempty"` // of a bundle: the commit it holds
+	Risky        []Risk        `json:"risky"`
+	From         string        `json:"from"` // "files" or "refs"
+	Verification *Verification `json:"verification,omitempty"`
+	Notes        []string      `json:"notes,omitempty"`
 }

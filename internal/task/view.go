@@ -138,6 +138,7 @@ type View struct {
 	Asked       *Retention  `json:"asked,omitempty"`     // by `keep` while the task is open: honoured when it ends
 	Results     []ResultRef `json:"results,omitempty"`
 	Artifacts   []Artifact  `json:"artifacts,omitempty"` // files that the task published
+	Checks      []Check     `json:"checks,omitempty"`    // commands that verified its files, the last hundred
 	Asking      *Asking     `json:"asking,omitempty"`    // rules of a person about tool calls
 	Trust       bool        `json:"trust"`
 	Unattended  bool        `json:"unattended"`

@@ -58,6 +58,8 @@ type app struct {
 
 	out         printed
 	parseFailed bool // flags may be unread
+
+	checked *task.Check // of `check`, when its command has ended
 }
 
 // Run parses the arguments, runs the command and returns the exit status.
@@ -120,7 +122,7 @@ func (a *app) root() *cobra.Command {
 	}
 
 	for _, c := range []*cobra.Command{
-		a.runCommand(), a.openCommand(), a.execCommand(), a.shellCommand(), a.mcpCommand(), a.toolCommand(), a.approveCommand(), a.denyCommand(), a.acceptCommand(),
+		a.runCommand(), a.openCommand(), a.execCommand(), a.shellCommand(), a.checkCommand(), a.mcpCommand(), a.toolCommand(), a.approveCommand(), a.denyCommand(), a.acceptCommand(),
 		a.lsCommand(), a.showCommand(), a.logCommand(), a.diffCommand(), a.applyCommand(), a.branchCommand(), a.exportCommand(), a.keepCommand(), a.resumeCommand(), a.closeCommand(),
 		a.reapCommand(), a.doctorCommand(), a.planCommand(), a.policyCommand(), a.trustCommand(), a.initCommand(), a.toolsCommand(), a.versionCommand(), a.completionCommand(),
 	} {

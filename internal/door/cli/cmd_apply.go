@@ -85,6 +85,9 @@ func (a *app) applyAsking(cmd *cobra.Command, in door.ApplyIn, yes bool) (*task.
 			if r != nil && (in.Agreed == "" || r.Digest != in.Agreed) { // what was agreed to was shown
 				a.tellRisky(r.Risky)
 			}
+			if r != nil && len(r.Changes) > 0 && len(r.Conflicts) == 0 && task.CodeOf(err) != task.CodeBoundaryMissing {
+				a.tellVerified(r.ID, r.Verification)
+			}
 			return r, err
 		}
 		// Every one of them, also with -q: the yes must not cover what was not shown.

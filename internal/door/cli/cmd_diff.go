@@ -83,6 +83,9 @@ func (a *app) diffText(cmd *cobra.Command, in *door.DiffIn, seen func(*task.Diff
 	found := func(r *task.DiffReport) error {
 		seen(r)
 		a.tellRisky(r.Risky)
+		if v := r.Verification; v != nil && r.Files > 0 && (len(v.Checks) > 0 || v.Stale > 0 || v.Demanded > 0) {
+			a.tellVerified(r.ID, v)
+		}
 		return nil
 	}
 	write := func(w io.Writer) error {
@@ -165,6 +168,8 @@ type diffResult struct {
 	Files   int          `json:"files"` // changed, added and deleted; a rename is two
 	Risky   []task.Risk  `json:"risky"`
 	From    string       `json:"from"` // "files", or "refs" when only the rescued result is left
+
+	Verification *task.Verification `json:"verification,omitempty"`
 }
 
 type changeJSON struct {
@@ -189,7 +194,7 @@ func (a *app) diffJSON(cmd *cobra.Command, in *door.DiffIn, seen func(*task.Diff
 	}
 	a.writeJSON(&diffResult{
 		Schema: "caisson.diff/1", Task: in.Task, Changes: changes,
-		ID: r.ID, Start: r.Start, Tree: r.Tree, Files: r.Files, Risky: r.Risky, From: r.From,
+		ID: r.ID, Start: r.Start, Tree: r.Tree, Files: r.Files, Risky: r.Risky, From: r.From, Verification: r.Verification,
 	})
 	return nil
 }

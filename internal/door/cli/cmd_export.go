@@ -54,6 +54,7 @@ listed on standard error.`,
 				a.writeJSON(r)
 				return nil
 			}
+			a.tellVerified(r.ID, r.Verification)
 			return a.renderBranch(a.stdout(), r)
 		},
 	}
@@ -193,6 +194,7 @@ func (a *app) export(cmd *cobra.Command, in *door.ExportIn, to exporting) error 
 		a.writeJSON(r)
 		return nil
 	}
+	a.tellVerified(r.ID, r.Verification)
 	if a.quiet {
 		return nil
 	}

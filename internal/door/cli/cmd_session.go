@@ -137,17 +137,25 @@ standard input.`,
 	return cmd
 }
 
-func (a *app) execIn(cmd *cobra.Command, ref string, argv []string, dir string, env []string) error {
+// variables reads --env, and refuses a --dir that is none.
+func (a *app) variables(dir string, env []string) (vars []string, err error) {
 	if dir != "" && dir[0] != '/' {
-		return invalid("dir", dir, "must be an absolute path inside", "/tmp")
+		return nil, invalid("dir", dir, "must be an absolute path inside", "/tmp")
 	}
-	var vars []string
 	for _, e := range env {
 		kv, err := parseEnv(e, a.cfg.Env)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		vars = append(vars, kv)
+	}
+	return vars, nil
+}
+
+func (a *app) execIn(cmd *cobra.Command, ref string, argv []string, dir string, env []string) error {
+	vars, err := a.variables(dir, env)
+	if err != nil {
+		return err
 	}
 	return a.inSession(cmd, false, "", func(s *session, c *door.Call) (*door.RunOut, error) {
 		vars := append(s.terminalEnv(), vars...)
@@ -203,7 +211,7 @@ func (a *app) sessionEnd(cmd *cobra.Command, s *session, e door.Engine, out task
 		after, lost = lost, nil
 	}
 	if a.json {
-		res := sessionResult{Schema: schemaOf(cmd), Task: s.task(), Ran: true, Outcome: &out}
+		res := sessionResult{Schema: schemaOf(cmd), Task: s.task(), Ran: true, Outcome: &out, Check: a.checked}
 		if ended != nil {
 			res.State, res.Retention, res.Results = ended.State, ended.Retention, ended.Rescued
 		}
@@ -215,6 +223,7 @@ func (a *app) sessionEnd(cmd *cobra.Command, s *session, e door.Engine, out task
 		if out.Reason != "" && !strings.HasPrefix(out.Reason, "canceled") {
 			fmt.Fprintf(a.cfg.Stderr, "caisson: %s the command was ended: %s (limit)\n", paint(a.ui.colorErr, red, "error:"), clean(out.Reason))
 		}
+		a.tellChecked(a.checked)
 		for _, err := range []error{after, lost} {
 			if err != nil {
 				a.ui.errorLines(err)

@@ -110,12 +110,13 @@ func errorOf(err error, st int) *errorJSON {
 	return out
 }
 
-// sessionResult is what --json prints after run, exec and shell.
+// sessionResult is what --json prints after run, exec, shell and check.
 type sessionResult struct {
 	Schema  string        `json:"schema"`
 	Task    task.ID       `json:"task"` // empty when none was started
 	Ran     bool          `json:"ran"`  // the command was started
 	Outcome *task.Outcome `json:"outcome"`
+	Check   *task.Check   `json:"check,omitempty"` // of check
 	// What became of the task of a run.
 	State     task.State       `json:"state,omitempty"`
 	Retention *task.Retention  `json:"retention,omitempty"`

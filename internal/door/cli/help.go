@@ -206,7 +206,7 @@ var codeMeanings = []struct {
 
 func exitCodesText() string {
 	var b strings.Builder
-	b.WriteString(`run, exec and shell end with the command's own status, 128+n when signal n ended it, or
+	b.WriteString(`run, exec, shell and check end with the command's own status, 128+n when signal n ended it, or
   125  a failure of caisson before or after the command; the code says which
   126  the command is not executable
   127  the command was not found
@@ -228,7 +228,7 @@ Every error has a code, printed in the error line and as error.code in --json:
 	for _, c := range codeMeanings {
 		fmt.Fprintf(&b, "  %-18s %3d  %s\n", c.code, c.code.ExitStatus(), c.text)
 	}
-	b.WriteString("\nWith --json an error is {\"error\": {code, op, message, hint, detail, exit}} on standard\noutput in place of the result (run, exec and shell: on the last line of standard error).\n")
+	b.WriteString("\nWith --json an error is {\"error\": {code, op, message, hint, detail, exit}} on standard\noutput in place of the result (run, exec, shell and check: on the last line of standard error).\n")
 	return b.String()
 }
 

@@ -30,7 +30,7 @@ var documents = []struct {
 	{"open, show, keep, resume", "One task.", task.View{}},
 	{"ls", "The tasks.", door.ListOut{}},
 	{"plan", "The decision. The exit status is 3 when `missing` is not empty.", task.PlanReport{}},
-	{"run, exec, shell", "One line, the last of standard error: the other streams are the command's. `schema` names the command.", sessionResult{}},
+	{"run, exec, shell, check", "One line, the last of standard error: the other streams are the command's. `schema` names the command.", sessionResult{}},
 	{"tool", "One tool call. `claimed.result` is of the tool's own schema. A tool that did nothing says why in `claimed.failure`, and the exit status is 1.", task.ToolResult{}},
 	{"approve, deny without an ID", "What waits for a person.", door.QuestionsOut{}},
 	{"approve, deny", "The question that was answered.", task.Question{}},
@@ -100,7 +100,7 @@ durations nanoseconds, sizes bytes. "optional" fields are left out when empty. T
 	for _, c := range codeMeanings {
 		fmt.Fprintf(&d.b, "| `%s` | %d | %s |\n", c.code, c.code.ExitStatus(), c.text)
 	}
-	d.b.WriteString("\nrun, exec and shell end with 125 for all of them but `not_executable` (126), `no_command` (127) and `canceled` (130).\n")
+	d.b.WriteString("\nrun, exec, shell and check end with 125 for all of them but `not_executable` (126), `no_command` (127) and `canceled` (130).\n")
 	return d.b.Bytes()
 }
 

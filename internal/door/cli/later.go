@@ -10,7 +10,7 @@ import (
 // believes that they did something.
 var (
 	laterCommands = []string{
-		"check", "ports",
+		"ports",
 		"verify", "evidence", "audit", "integrate", "ui", "uhp", "acp",
 	}
 	laterFlags = []string{"allow", "publish", "image"}
@@ -18,7 +18,6 @@ var (
 
 // laterHints says what serves instead today.
 var laterHints = map[string]string{
-	"check":    "now: `caisson exec TASK -- CMD…`",
 	"verify":   "now: `caisson doctor` tries what this machine can enforce; every task is probed before its first command",
 	"evidence": "now: `caisson log TASK --json`",
 	"allow":    "now there is no way out of a boundary: --net none",

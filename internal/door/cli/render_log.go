@@ -39,6 +39,7 @@ var phrases = map[string]string{
 	"supervisor.lost": "supervisor lost", "channel.poisoned": "channel poisoned", "call.canceled": "cancellation",
 	"limit.hit": "limit hit", "work.found": "work found", "rescue.intent": "about to rescue", "rescue.done": "rescued",
 	"rescue.failed": "rescue failed", "cleanup.intent": "about to remove", "cleanup.outcome": "removed",
+	"check.intent": "about to check", "check.outcome": "checked",
 	"task.state": "state", "task.kept": "kept", "task.stuck": "stuck", "task.sealed": "sealed", "task.closed": "closed", "child.ended": "child",
 	"retention.set": "to be kept", "resume.intent": "about to resume", "resume.failed": "not resumed, kept as before",
 	"apply.intent": "about to apply", "apply.outcome": "applied", "apply.recovered": "an apply that was cut short was taken back",
@@ -121,6 +122,10 @@ func (l *logText) line(e door.Event) (string, string) {
 		return s, bold
 	case "call.outcome":
 		return l.outcome(e.Body)
+	case "check.intent":
+		return l.checkBegins(e.Body), ""
+	case "check.outcome":
+		return l.checkEnds(e.Body)
 	}
 	what := phrases[e.Type]
 	if what == "" {

@@ -90,6 +90,7 @@ func (a *app) renderTask(w io.Writer, v *task.View) error {
 	}
 	t.results("results", v.Results)
 	t.artifacts(v.Artifacts)
+	t.checks(v.Checks)
 	t.ways(v)
 	t.notIsolated(v.NotIsolated)
 	return t.err

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -60,20 +61,46 @@ func (c *Client) lost(err error) error {
 
 // Exec runs cmd inside. See door.Engine.
 func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
+	last, err := c.run(ctx, request{Op: "exec", Command: toCommand(cmd)}, io)
+	return last.outcome(), err
+}
+
+// Check runs a command that verifies the files inside. See door.Engine.
+func (c *Client) Check(ctx context.Context, o door.CheckOptions, io *door.ExecIO) (*task.Check, task.Outcome, error) {
+	last, err := c.run(ctx, request{Op: "check", Command: toCommand(o.Command), Check: &checked{[]byte(o.Name)}}, io)
+	if last.Check == nil {
+		return nil, last.outcome(), err
+	}
+	check := &task.Check{}
+	if json.Unmarshal(last.Check, check) != nil {
+		return nil, last.outcome(), c.lost(errors.New("the check cannot be read"))
+	}
+	check.Argv = o.Command.Argv // which JSON may not have held
+	return check, last.outcome(), err
+}
+
+func (s *step) outcome() task.Outcome {
+	if s.Outcome == nil {
+		return task.Outcome{}
+	}
+	return *s.Outcome
+}
+
+// run has a command run and returns the supervisor's last word.
+func (c *Client) run(ctx context.Context, m request, io *door.ExecIO) (last step, err error) {
 	files := nonNil(io.Files[:])
 	cn, err := c.dial(ctx)
 	if err != nil && c.Ref != "" && ctx.Err() == nil {
-		return task.Outcome{}, door.ErrElsewhere
+		return last, door.ErrElsewhere
 	}
 	if err != nil {
 		closeAll(files)
-		return task.Outcome{}, err
+		return last, err
 	}
 	defer cn.c.Close()
-	m := request{Op: "exec", Command: toCommand(cmd)}
 	if c.Ref != "" {
 		if stopped(cn.c) {
-			return task.Outcome{}, door.ErrElsewhere // it would be silent; who has the record can say why
+			return last, door.ErrElsewhere // it would be silent; who has the record can say why
 		}
 		m.Meant = &meant{Ref: []byte(c.Ref), State: []byte(c.State)}
 	}
@@ -92,7 +119,7 @@ func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (t
 		closeAll(files)
 	}
 	if err != nil {
-		return task.Outcome{}, c.lost(err)
+		return last, c.lost(err)
 	}
 	done := make(chan struct{})
 	defer close(done)
@@ -100,12 +127,12 @@ func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (t
 	for {
 		m, extra, err := recv[step](cn)
 		if err != nil {
-			return task.Outcome{}, c.lost(err)
+			return last, c.lost(err)
 		}
 		if m.Else && kept {
 			kept = false
 			closeAll(extra)
-			return task.Outcome{}, door.ErrElsewhere
+			return last, door.ErrElsewhere
 		}
 		if kept {
 			closeAll(files)
@@ -126,15 +153,11 @@ func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (t
 			}
 			if err := cn.send(request{Summary: &sum}); err != nil {
 				closeAll(extra)
-				return task.Outcome{}, c.lost(err)
+				return last, c.lost(err)
 			}
 		case m.Done:
 			closeAll(extra)
-			out := task.Outcome{}
-			if m.Outcome != nil {
-				out = *m.Outcome
-			}
-			return out, m.Error.Err()
+			return m, m.Error.Err()
 		}
 		closeAll(extra)
 	}

@@ -35,6 +35,7 @@ type request struct {
 	In      json.RawMessage `json:"in,omitempty"`    // of an operation of ops.go
 	Meant   *meant          `json:"meant,omitempty"` // of an exec: refuse it unless this is your task
 	Command *command        `json:"command,omitempty"`
+	Check   *checked        `json:"check,omitempty"` // of a check: what Command is one of
 	Close   *closeOptions   `json:"close,omitempty"`
 	Signal  int             `json:"signal,omitempty"`
 	Cancel  bool            `json:"cancel,omitempty"`
@@ -50,6 +51,7 @@ type step struct {
 	Progress string          `json:"progress,omitempty"`
 	Exited   bool            `json:"exited,omitempty"` // the command ended: send the summary
 	Outcome  *task.Outcome   `json:"outcome,omitempty"`
+	Check    json.RawMessage `json:"check,omitempty"` // task.Check
 	Error    *task.ErrorForm `json:"error,omitempty"`
 	Done     bool            `json:"done,omitempty"`
 }
@@ -97,6 +99,11 @@ func (c *command) command() task.Command {
 type output struct {
 	Stream string `json:"stream"`
 	Bytes  []byte `json:"bytes"`
+}
+
+// checked says that a command verifies the task's files.
+type checked struct {
+	Name []byte `json:"name"`
 }
 
 type closeOptions struct {

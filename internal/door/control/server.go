@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -67,7 +68,7 @@ func (s *Server) handle(ctx context.Context, uc *net.UnixConn) {
 	}
 	_ = uc.SetReadDeadline(time.Time{})
 	switch m.Op {
-	case "exec":
+	case "exec", "check":
 		s.exec(ctx, c, m, files)
 		return
 	case "close":
@@ -90,9 +91,9 @@ func closeAll(files []*os.File) {
 }
 
 func (s *Server) exec(ctx context.Context, c *conn, m request, files []*os.File) {
-	if m.Command == nil || (!m.Command.TTY && len(files) != 3) || (m.Command.TTY && len(files) != 0) {
+	if m.Command == nil || (m.Op == "check") != (m.Check != nil) || (!m.Command.TTY && len(files) != 3) || (m.Command.TTY && len(files) != 0) {
 		closeAll(files)
-		_ = c.send(step{Error: task.FormOf(task.Errorf(task.CodeUsage, "control", "malformed exec request")), Done: true})
+		_ = c.send(step{Error: task.FormOf(task.Errorf(task.CodeUsage, "control", "malformed %s request", m.Op)), Done: true})
 		return
 	}
 	if w := m.Meant; w != nil && (s.Means == nil || !s.Means(string(w.Ref), string(w.State))) {
@@ -161,6 +162,15 @@ func (s *Server) exec(ctx context.Context, c *conn, m request, files []*os.File)
 			}
 		}
 	}()
+	if m.Check != nil {
+		check, out, err := s.Engine.Check(ctx, string(s.Task), door.CheckOptions{Name: string(m.Check.Name), Command: cmd}, eio)
+		last := step{Outcome: &out, Error: task.FormOf(err), Done: true}
+		if check != nil {
+			last.Check, _ = json.Marshal(check) // plain values of ours
+		}
+		_ = c.send(last)
+		return
+	}
 	out, err := s.Engine.Exec(ctx, string(s.Task), cmd, eio)
 	_ = c.send(step{Outcome: &out, Error: task.FormOf(err), Done: true})
 }
