@@ -2,6 +2,7 @@ package boundary
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -107,13 +108,14 @@ func (m *Manager) mayLeave(ctx context.Context, op string, v *task.View, out *ta
 		return nil
 	}
 	err := task.Errorf(task.CodeBoundaryMissing, op, "the result is not verified as demanded: VER %d, and %d is asked for (%s); nothing left the task", out.Level, out.Demanded, out.Why)
-	switch v.State {
-	case task.Kept:
-		return err.WithHint("`caisson resume %s`, then `caisson check %s -- CMD`; or `caisson accept %s --axis VER=%d --reason …`", v.ID, v.ID, v.ID, out.Level)
-	case task.Closed, task.Stuck:
-		return err.WithHint("its files are gone, so nothing can be checked any more: `caisson accept %s --axis VER=%d --reason …`", v.ID, out.Level)
+	accept := fmt.Sprintf("`caisson accept %s --axis VER=%d --reason …`", v.ID, out.Level)
+	switch {
+	case v.State.Live():
+		return err.WithHint("`caisson check %s -- CMD` runs a check on exactly these files; or %s", v.ID, accept)
+	case m.mayResume(inventory.Task{View: *v}) == nil:
+		return err.WithHint("`caisson resume %s`, then `caisson check %s -- CMD`; or %s", v.ID, v.ID, accept)
 	}
-	return err.WithHint("`caisson check %s -- CMD` runs a check on exactly these files; or `caisson accept %s --axis VER=%d --reason …`", v.ID, v.ID, out.Level)
+	return err.WithHint("its files are gone, so nothing can be checked any more: %s", accept)
 }
 
 // leaves is verification and mayLeave in one.

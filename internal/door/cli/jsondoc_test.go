@@ -165,7 +165,7 @@ func (d *docWriter) typ(t reflect.Type) {
 			continue
 		}
 		about := d.comments[t.Name()+"."+f.Name]
-		if strings.Contains(opts, "omitempty") {
+		if strings.Contains(opts, "omitempty") || strings.Contains(opts, "omitzero") {
 			about = strings.TrimSuffix("optional; "+about, "; ")
 		}
 		fmt.Fprintf(&d.b, "| `%s` | %s | %s |\n", name, d.name(f.Type), strings.ReplaceAll(about, "|", `\|`))
