@@ -16,7 +16,7 @@ import (
 // verification says how far a result is verified that is about to leave: what
 // the checks on record say of exactly its tree, and what is asked for.
 func (m *Manager) verification(ctx context.Context, v *task.View, tree string) (*task.Verification, error) {
-	rules, err := m.rulesOf(ctx, v.Source)
+	rules, err := m.rulesOf(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -27,6 +27,9 @@ func (m *Manager) verification(ctx context.Context, v *task.View, tree string) (
 	out := policy.Leave(tree, v.Checks, required, rules.Floors)
 	if out.Level >= out.Demanded {
 		return &out, nil
+	}
+	if rules, err = m.rulesOf(ctx, v); err != nil {
+		return nil, err
 	}
 	all, err := m.acceptances(ctx, rules)
 	if err != nil {
@@ -41,12 +44,20 @@ func (m *Manager) verification(ctx context.Context, v *task.View, tree string) (
 	return &out, nil
 }
 
-// rulesOf are the rules that hold today for a task's repository.
-func (m *Manager) rulesOf(ctx context.Context, ref task.SourceRef) (policy.Governing, error) {
+// rulesOf are the rules that hold today: the operator's and the user's, with v also
+// what they and the repository say of that task's repository, where it is still
+// there. What a repository demanded of a task is on record with the task.
+func (m *Manager) rulesOf(ctx context.Context, v *task.View) (policy.Governing, error) {
 	if m.cfg.Policy == nil {
 		return policy.Governing{Accept: policy.AcceptRules{Alone: true}}, nil
 	}
-	return m.cfg.Policy(ctx, Subject{Person: true, Repo: &source.Repo{Ref: ref}})
+	s := Subject{Person: true}
+	if v != nil {
+		if repo, err := source.Reopen(m.workspaceOf(v.ID, v.Source), v.Source, v.Objects); err == nil {
+			s.Repo = repo
+		}
+	}
+	return m.cfg.Policy(ctx, s)
 }
 
 // verifyClaim is what an acceptance of that scope is held against.
@@ -90,7 +101,7 @@ func (m *Manager) unverified(ctx context.Context, t *inventory.Task, q *task.Acc
 		return nil, task.Errorf(task.CodeState, op, "nothing is missing: VER %d is there, and nobody demanded more than %d", out.Level, out.Demanded).
 			WithHint("what rows ask for beyond that is told when the result leaves, and keeps nothing back")
 	}
-	rules, err := m.rulesOf(ctx, v.Source)
+	rules, err := m.rulesOf(ctx, v)
 	if err != nil {
 		return nil, err
 	}
