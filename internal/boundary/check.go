@@ -149,7 +149,7 @@ func (m *Manager) afterCheck(ctx context.Context, l *live, c *task.Check) {
 	} else {
 		m.cfg.Log("task " + string(l.id) + ": the files cannot be read after the check: " + err.Error())
 	}
-	c.Level, c.Why = policy.Judge(c)
+	c.Level, c.Why = policy.Worth(c)
 	if c.After == "" || c.After == c.Tree {
 		return
 	}

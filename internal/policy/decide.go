@@ -123,7 +123,7 @@ func Decide(in Input) (*Decision, error) {
 		}
 		l := task.Level{Axis: a, Required: req[a], Promised: eff[a], Why: w, How: how, Reasons: reasons[a]}
 		if text, ok := leaving[a]; ok {
-			l.How, l.Demanded = text, Demanded(a, floors)
+			l.How, l.Demanded, l.Asked = text, Demanded(a, floors), whoAsks(reasons[a])
 		}
 		p.Levels = append(p.Levels, l)
 	}

@@ -20,11 +20,11 @@ func Demanded(a task.Axis, floors []Floor) int {
 	return level
 }
 
-// Judge says which level a check gives a result that has the tree that it began
+// Worth says which level a check gives a result that has the tree that it began
 // with, and why. A check counts when the host itself saw that it ended with 0,
 // on files that were the same before and after. What the worker alone says is
 // the word of the inside.
-func Judge(c *task.Check) (level int, why string) {
+func Worth(c *task.Check) (level int, why string) {
 	switch {
 	case c.Pinned == "":
 		return 0, "nobody said that it is a check"
@@ -76,7 +76,7 @@ func OnTree(checks []task.Check, tree string) (on []task.Check, stale int) {
 // task's plan says of VER; floors are those of the policy as it is now, which may
 // have been raised since.
 func Leave(tree string, checks []task.Check, required task.Level, floors []Floor) task.Verification {
-	v := task.Verification{Tree: tree, Required: max(required.Required, 0), Demanded: required.Demanded, Why: whoAsks(required.Reasons)}
+	v := task.Verification{Tree: tree, Required: max(required.Required, 0), Demanded: required.Demanded, Why: required.Asked}
 	if now := Demanded(task.VER, floors); now > v.Demanded {
 		v.Demanded = now
 	}

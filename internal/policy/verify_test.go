@@ -33,7 +33,7 @@ func TestDemandedLater(t *testing.T) {
 			t.Errorf("%s: %v", name, d.Blocked())
 		}
 		for _, l := range d.Plan.Levels {
-			if l.Axis == task.VER && (l.Demanded != c.demanded || l.Required != max(2, c.demanded) || l.Promised != task.LevelNA || !strings.Contains(l.How, "caisson check")) {
+			if l.Axis == task.VER && (l.Demanded != c.demanded || l.Required != max(2, c.demanded) || l.Promised != task.LevelNA || !strings.HasPrefix(l.Asked, "row R") && c.demanded < 3 || !strings.Contains(l.How, "caisson check")) {
 				t.Errorf("%s: %+v", name, l)
 			}
 		}
@@ -52,11 +52,11 @@ func TestDemandedLater(t *testing.T) {
 // passed is a check that counts.
 func passed(tree string) task.Check {
 	c := task.Check{Argv: []string{"make"}, Digest: "d", Pinned: "typed", Tree: tree, After: tree, Observed: true}
-	c.Level, c.Why = Judge(&c)
+	c.Level, c.Why = Worth(&c)
 	return c
 }
 
-func TestJudge(t *testing.T) {
+func TestWorth(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(*task.Check)
 		want  int
@@ -77,21 +77,21 @@ func TestJudge(t *testing.T) {
 	} {
 		k := passed("t1")
 		c.spoil(&k)
-		if got, why := Judge(&k); got != c.want || why == "" {
+		if got, why := Worth(&k); got != c.want || why == "" {
 			t.Errorf("%s: VER %d (%s), want %d", name, got, why, c.want)
 		}
 	}
 	var zero task.Check
-	if got, _ := Judge(&zero); got != 0 {
+	if got, _ := Worth(&zero); got != 0 {
 		t.Errorf("the zero value gives %d", got)
 	}
 }
 
 func TestLeave(t *testing.T) {
-	rows := task.Level{Axis: task.VER, Required: 2, Reasons: []task.Reason{{Row: "R2"}, {Row: "R3"}, {Row: "R3"}}}
+	rows := task.Level{Axis: task.VER, Required: 2, Asked: "row R2, R3"}
 	demanded := rows
 	demanded.Demanded = 2
-	demanded.Reasons = append(demanded.Reasons, task.Reason{Fact: task.Fact{Source: task.SourceFlag, Evidence: "--need VER=2"}})
+	demanded.Asked += "; --need VER=2"
 	named := func(c task.Check, name, digest string) task.Check {
 		c.Name, c.Digest = name, digest
 		return c
@@ -99,7 +99,7 @@ func TestLeave(t *testing.T) {
 	failed := func(tree string) task.Check {
 		c := passed(tree)
 		c.Exit = 1
-		c.Level, c.Why = Judge(&c)
+		c.Level, c.Why = Worth(&c)
 		return c
 	}
 	for name, c := range map[string]struct {
@@ -158,7 +158,7 @@ func TestGaps(t *testing.T) {
 	}
 	bad := passed("t")
 	bad.Exit = 1
-	bad.Level, bad.Why = Judge(&bad)
+	bad.Level, bad.Why = Worth(&bad)
 	for name, c := range map[string]Claim{
 		"other files":      claim("t1", Leave("u", nil, task.Level{Required: 2, Demanded: 2}, nil)),
 		"another task":     claim("t2", v),

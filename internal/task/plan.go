@@ -133,9 +133,10 @@ type Level struct {
 	Why      string `json:"why"`  // why required
 	How      string `json:"how"`  // why promised (what does it)
 	Seen     string `json:"seen"` // what the probe or the host observed
-	// Demanded is what of Required somebody asked for beyond the rows, on an axis that
-	// counts when a result leaves.
-	Demanded int `json:"demanded,omitempty"`
+	// Of an axis that counts when a result leaves: what of Required somebody asked for
+	// beyond the rows, and in a few words who asks.
+	Demanded int    `json:"demanded,omitempty"`
+	Asked    string `json:"asked,omitempty"`
 	// Reasons are what Why says, one by one: the row, and the fact that made it count.
 	Reasons []Reason `json:"reasons,omitempty"`
 }
