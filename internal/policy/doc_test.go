@@ -83,3 +83,57 @@ func writers(k Key) string {
 	}
 	return strings.Join(out, ", ")
 }
+
+const (
+	matrixBegin = "<!-- matrix: made from internal/policy by `go test ./internal/policy -run MatrixDocument -update` -->\n"
+	matrixEnd   = "<!-- end of matrix -->\n"
+)
+
+func TestMatrixDocument(t *testing.T) {
+	b, err := os.ReadFile(policyDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(b), matrixBegin)
+	_, after, ok2 := strings.Cut(rest, matrixEnd)
+	if !ok || !ok2 {
+		t.Fatal("docs/policy.md has no place for the matrix")
+	}
+	want := before + matrixBegin + matrixText() + matrixEnd + after
+	if *update {
+		if err := os.WriteFile(policyDoc, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if want != string(b) {
+		t.Error("docs/policy.md does not have the matrix; look at the change, then: go test ./internal/policy -run MatrixDocument -update")
+	}
+}
+
+func matrixText() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nThe rows of `%s`:\n\n| row | what it is for | when one of these holds, or a riskier value | needs |\n|---|---|---|---|\n", Matrix)
+	for _, r := range Rows() {
+		when, need := []string{}, []string{}
+		for _, c := range r.When {
+			when = append(when, fmt.Sprintf("`%s` %s", c.What, c.From))
+		}
+		for _, a := range task.Axes {
+			if l := r.Need[a]; l > 0 {
+				need = append(need, fmt.Sprintf("%s %d", a, l))
+			}
+		}
+		if len(when) == 0 {
+			when = []string{"always"}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.Name, r.Trigger, strings.Join(when, ", "), strings.Join(need, ", "))
+	}
+	b.WriteString("\nWho may accept that a level is missing, with an end, on record; never below a floor of the operator, and where nobody is there only by an entry under `acceptances`:\n\n" +
+		"| axis | nothing is left (level 0) | level 1 or more is left | the same, hostile code |\n|---|---|---|---|\n")
+	for _, a := range task.Axes {
+		fmt.Fprintf(&b, "| %s %s | %s | %s | %s |\n", a, a.Title(), strings.Join(Acceptable(a, 0, false), ", "), strings.Join(Acceptable(a, 1, false), ", "), strings.Join(Acceptable(a, 1, true), ", "))
+	}
+	b.WriteString("\nWithout an operator's policy on the machine the user decides in their place. A project, a task and a model accept nothing.\n\n")
+	return b.String()
+}
