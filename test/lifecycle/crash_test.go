@@ -38,6 +38,7 @@ var elsewhere = map[string]bool{
 	"apply.locked": true, "apply.done": true, "swap.begun": true, "swap.staged": true, "swap.journaled": true, "swap.stepped": true, "swap.undone": true,
 	"swap.exchanged": true, "swap.durable": true, "swap.committed": true, "swap.removed": true,
 	"deliver.planned": true, "deliver.intended": true, "deliver.applied": true, "branch.intended": true, "branch.made": true, "export.intended": true, "export.made": true,
+	"budget.queued": true, "budget.turn": true, // TestBudgetKilled
 	// TestRemovalKilled
 	"removal.handing": true, "removal.handed": true, "removal.owned": true, "removal.told": true,
 	"tool.before-intent": true, "tool.after-intent": true, "tool.carried": true, "tool.before-outcome": true, // TestToolKilled, TestReadRecorded
