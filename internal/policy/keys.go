@@ -78,7 +78,7 @@ var Keys = []Key{
 	{"trust[].reason", operators, JoinNone, "Why.", "text"},
 	{"allow_trust", operators, JoinAnd, "false: a person cannot say with --trust or `caisson trust` that they know a repository's code; only trust above says so.", "true, false"},
 	{"trusted_checks", operators, JoinUnion, "Commands that load no code of the repository, so that a task which runs nothing else needs less.", "list"},
-	{"trusted_checks[].argv", operators, JoinNone, "How they begin: the program's name as found on the person's PATH, or its absolute path, and words.", "list of words"},
+	{"trusted_checks[].argv", operators, JoinNone, "The command, after which only names of files may follow: the program's name as found on the person's PATH, or its absolute path, and words.", "list of words"},
 	{"trusted_checks[].executes", operators, JoinNone, "What they execute at most.", "none, checks"},
 	{"trusted_checks[].sha256", operators, JoinNone, "Digest of the program's file, in hex. Another file of that name is no trusted check.", "64 hex digits"},
 	{"suppress", operators, JoinUnion, "Rules of detectors that do not count. Each is recorded with the task.", "list"},
