@@ -119,7 +119,7 @@ func (l *live) point(k *toolCall) policy.ToolPoint {
 			}
 			for _, s := range detect.Command(append(argv, "true"), nil).Simple {
 				if s.Opaque {
-					p.Commands = append(p.Commands, commandPoint(s))
+					p.Commands = append(p.Commands, CommandPoint(s))
 				}
 			}
 		}
@@ -134,7 +134,7 @@ func (l *live) point(k *toolCall) policy.ToolPoint {
 func (l *live) commands(ss []task.Simple, own bool) []policy.CommandPoint {
 	out := make([]policy.CommandPoint, 0, len(ss))
 	for _, s := range ss {
-		c := commandPoint(s)
+		c := CommandPoint(s)
 		if own && !c.Opaque && l.rules.Default.Value != "" {
 			c.Program, c.Own = l.resolve(c.Argv[0])
 		}
@@ -143,9 +143,9 @@ func (l *live) commands(ss []task.Simple, own bool) []policy.CommandPoint {
 	return out
 }
 
-// commandPoint is a simple command as rules see it: an interpreter of code that
+// CommandPoint is a simple command as rules see it: an interpreter of code that
 // the task can change runs whatever it likes.
-func commandPoint(s task.Simple) policy.CommandPoint {
+func CommandPoint(s task.Simple) policy.CommandPoint {
 	c := policy.CommandPoint{Argv: s.Argv, Plain: detect.Plain(s), Partial: s.Partial, Opaque: s.Opaque || len(s.Argv) == 0 && s.Program == "", Why: s.Why}
 	if s.RunsCode && (detect.Interprets(s.Program) || len(s.Argv) > 0 && strings.Contains(s.Argv[0], "/")) {
 		c.Opaque, c.Why = true, s.Program+" runs code of the task's files"
@@ -209,7 +209,7 @@ func (m *Manager) mayRun(ctx context.Context, rules *policy.Calls, unattended bo
 	if len(rules.Denied) > 0 && q.Call != nil && len(q.Call.Argv) > 0 {
 		p := policy.ToolPoint{Tool: "*"}
 		for _, s := range detect.Command(q.Call.Argv, nil).Simple {
-			p.Commands = append(p.Commands, commandPoint(s))
+			p.Commands = append(p.Commands, CommandPoint(s))
 		}
 		only := policy.Calls{Denied: rules.Denied}
 		a = only.Judge(nil, policy.Call{Proved: true, Tool: p.Tool, Point: p, Unattended: unattended})

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"path"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -148,10 +147,10 @@ func anyAddress(p *EgressPoint) CIDR {
 	return mustCIDR("::/0")
 }
 
-// Point reads a question as it is written in a file or typed. find resolves the
-// name of a program to its path and says whether it is the person's own; nil
-// resolves nothing.
-func (q *Question) Point(home string, find func(string) (string, bool)) (Point, error) {
+// Point reads a question as it is written in a file or typed. apart takes a
+// command apart into all that it runs, with programs resolved; nil leaves it as
+// it is and resolves nothing.
+func (q *Question) Point(home string, apart func([]string) []CommandPoint) (Point, error) {
 	if err := q.Check(); err != nil {
 		return Point{}, err
 	}
@@ -166,23 +165,26 @@ func (q *Question) Point(home string, find func(string) (string, bool)) (Point, 
 	if q.Mount != nil {
 		p.Mount = &MountPoint{string(q.Mount.Path.expand(home)), q.Mount.Mode == AccessRW}
 	}
+	var parts []CommandPoint
 	if len(q.Command) > 0 {
-		c := CommandPoint{Argv: q.Command}
-		if name := q.Command[0]; path.IsAbs(name) {
-			c.Program = name
-		} else if find != nil {
-			c.Program, c.Own = find(name)
+		if parts = []CommandPoint{{Argv: q.Command}}; apart != nil {
+			parts = apart(q.Command)
 		}
-		p.Command = &c
+		if len(parts) == 0 {
+			parts = []CommandPoint{{Opaque: true}}
+		}
+		if len(parts) == 1 {
+			p.Command = &parts[0]
+		} else {
+			p.Tool = &ToolPoint{Tool: "*", Commands: parts}
+		}
 	}
 	p.Env, p.Credential, p.Grant = q.Env, q.Credential, q.Grant
 	if q.Tool == "" {
 		return p, nil
 	}
 	t := ToolPoint{Tool: q.Tool, Egress: p.Egress, Credential: q.Credential}
-	if p.Command != nil {
-		t.Commands = []CommandPoint{*p.Command}
-	}
+	t.Commands = parts
 	if q.Path != "" {
 		t.Paths = []string{string(q.Path.expand(home))}
 	}
@@ -220,14 +222,14 @@ type Tried struct {
 }
 
 // Try answers every question of the rules' own table.
-func (r *Rules) Try(home string, find func(string) (string, bool)) []Tried {
+func (r *Rules) Try(home string, apart func([]string) []CommandPoint) []Tried {
 	out := []Tried{}
 	for _, t := range r.Tests {
 		x := Tried{Name: t.Value.Name, Expect: t.Value.Expect, Test: t.From}
 		if x.Name == "" {
 			x.Name = t.Value.Question.String()
 		}
-		p, err := t.Value.Question.Point(home, find)
+		p, err := t.Value.Question.Point(home, apart)
 		if err != nil {
 			x.Answer = Answer{Rule: fmt.Sprintf("the question cannot be read: %v", err)}
 		} else {

@@ -10,7 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-dev/caisson/internal/boundary"
 	"github.com/caisson-dev/caisson/internal/config"
+	"github.com/caisson-dev/caisson/internal/detect"
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
@@ -116,7 +118,7 @@ func (p policies) Explain(ctx context.Context, in door.ExplainIn) (*door.Explain
 	if err != nil {
 		return nil, err
 	}
-	point, err := q.Point(p.l.Home, findProgram(l.Subject.Repo))
+	point, err := q.Point(p.l.Home, apart(l.Subject.Repo))
 	if err != nil {
 		return nil, task.Errorf(task.CodeUsage, "wire.explain", "%v", err)
 	}
@@ -149,7 +151,7 @@ func (p policies) TestPolicy(ctx context.Context, in door.PolicyTestIn) (*door.P
 		return nil, err
 	}
 	out := &door.PolicyTestOut{Schema: "caisson.policytest/1", Tests: []door.PolicyTest{}}
-	for _, t := range l.Rules.Try(p.l.Home, findProgram(l.Subject.Repo)) {
+	for _, t := range l.Rules.Try(p.l.Home, apart(l.Subject.Repo)) {
 		if !t.OK {
 			out.Failed++
 		}
@@ -203,6 +205,27 @@ func (p policies) Trust(ctx context.Context, in door.TrustIn) (*door.TrustOut, e
 	}
 	out.Trusted = true
 	return out, nil
+}
+
+// apart takes a command apart as a call of it would be, with its programs found on
+// the person's PATH.
+func apart(top string) func([]string) []policy.CommandPoint {
+	find := findProgram(top)
+	return func(argv []string) []policy.CommandPoint {
+		var out []policy.CommandPoint
+		for _, s := range detect.Command(argv, nil).Simple {
+			c := boundary.CommandPoint(s)
+			switch {
+			case c.Opaque:
+			case filepath.IsAbs(c.Argv[0]):
+				c.Program = c.Argv[0]
+			default:
+				c.Program, c.Own = find(c.Argv[0])
+			}
+			out = append(out, c)
+		}
+		return out
+	}
 }
 
 // findProgram resolves a program's name by the person's PATH. It is their own
