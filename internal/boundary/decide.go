@@ -181,7 +181,7 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 	in.Shared = m.sharedToday(ctx, d, k, id)
 	in.Considered = d.considered()
 	for _, s := range in.Shared {
-		if s.Kind != "task" {
+		if s.Kind != "task" && s.Reachable {
 			in.Instances[s.Axis] = append(in.Instances[s.Axis], s.Kind+" "+s.Name)
 		}
 	}

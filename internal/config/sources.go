@@ -27,6 +27,9 @@ type Places struct {
 	UID      int    // of the user
 	// OperatorUID owns the operator's files beside root; 0 for none.
 	OperatorUID int
+	// Apart are folders whose content others can write: the state folder, in which
+	// the tasks' files lie. A user's file in one of them is not the user's.
+	Apart []string
 }
 
 // PlacesOf returns the places of an installation. configDir is the user's
@@ -65,6 +68,12 @@ func (p Places) Read(workspace string) ([]policy.Sourced, error) {
 	if within(workspacePath(workspace), workspacePath(p.User)) {
 		return nil, task.Errorf(task.CodePolicy, "config.user", "your policy file %s lies in the repository %s, whose authors could have written it", p.User, workspace).
 			WithHint("set XDG_CONFIG_HOME to a folder outside, or unset it")
+	}
+	for _, dir := range p.Apart {
+		if dir != "" && within(workspacePath(dir), workspacePath(p.User)) {
+			return nil, task.Errorf(task.CodePolicy, "config.user", "your policy file %s lies in %s, where tasks can write", p.User, dir).
+				WithHint("set XDG_CONFIG_HOME to a folder of your own, or unset it")
+		}
 	}
 	s, err := sourced(task.SourceUser, p.User, data)
 	if err != nil {

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -76,8 +78,10 @@ func (r *Repo) Named(ctx context.Context, limit int64, names ...string) (map[str
 }
 
 // Lying returns what lies in the checkout under one of those names now, by path;
-// a folder's files are those directly in it. Links are not followed, they and
-// other things that are no files are left out. No checkout has none.
+// a folder's files are those directly in it. What is no file has a content that
+// begins with Unread, as with Named: of a link it has the content that the link
+// leads to inside the checkout, and a link that leads elsewhere is never the same
+// twice. No checkout has none.
 func (r *Repo) Lying(limit int64, names ...string) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	if r.bare || r.Ref.Repo == "" || r.archive != "" || r.reopened {
@@ -113,8 +117,14 @@ func (r *Repo) Lying(limit int64, names ...string) (map[string][]byte, error) {
 
 func lying(root *os.Root, name string, limit int64) ([]byte, error) {
 	fi, err := root.Lstat(name)
-	if err != nil || !fi.Mode().IsRegular() {
+	if err != nil {
 		return nil, nil
+	}
+	if fi.Mode()&fs.ModeSymlink != 0 {
+		return linked(root, name, limit), nil
+	}
+	if !fi.Mode().IsRegular() {
+		return []byte(Unread + fi.Mode().String()), nil
 	}
 	bad := func(err error) error {
 		return task.Errorf(task.CodeSource, "source.lying", "%s cannot be read: %v", quote(name), err).WithHint("check its permissions and its size")
@@ -178,4 +188,27 @@ func RemoteHost(remote string) string {
 		host = h
 	}
 	return strings.ToLower(host)
+}
+
+// linked says where a link leads, and what is there now.
+func linked(root *os.Root, name string, limit int64) []byte {
+	to, _ := root.Readlink(name)
+	unlike := []byte(fmt.Sprintf("%slink to %s at %d", Unread, to, time.Now().UnixNano()))
+	fi, err := root.Stat(name)
+	if err != nil || !fi.Mode().IsRegular() || fi.Size() > limit {
+		return unlike
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|noWait, 0)
+	if err != nil {
+		return unlike
+	}
+	defer f.Close()
+	if fi, err = f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return unlike
+	}
+	b, err := io.ReadAll(io.LimitReader(f, limit))
+	if err != nil {
+		return unlike
+	}
+	return []byte(fmt.Sprintf("%slink to %s: %x", Unread, to, sha256.Sum256(b)))
 }

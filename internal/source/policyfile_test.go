@@ -39,7 +39,7 @@ func TestNamedAndLying(t *testing.T) {
 	if err != nil || len(got) != 2 || string(got[".claude/agents/a.md"]) != "agent" {
 		t.Errorf("%v, %v", got, err)
 	}
-	// The checkout may say something else; what is no file there is none.
+	// The checkout may say something else; what is no file there passes for no file.
 	l.write(".caisson.yaml", "changed")
 	l.write(".claude/agents/b.md", "another")
 	if err := os.Symlink("/etc/passwd", l.repo+"/.claude/agents/link"); err != nil {
@@ -49,8 +49,36 @@ func TestNamedAndLying(t *testing.T) {
 		t.Fatal(err)
 	}
 	lying, err := r.Lying(100, names...)
-	if err != nil || !slices.Equal(slices.Sorted(maps.Keys(lying)), []string{".caisson.yaml", ".claude/agents/a.md", ".claude/agents/b.md"}) || string(lying[".caisson.yaml"]) != "changed" {
+	if err != nil || !slices.Equal(slices.Sorted(maps.Keys(lying)), []string{".caisson.yaml", ".claude/agents/a.md", ".claude/agents/b.md", ".claude/agents/link", ".claude/agents/pipe"}) || string(lying[".caisson.yaml"]) != "changed" {
 		t.Errorf("%v, %v", lying, err)
+	}
+	for _, odd := range []string{".claude/agents/link", ".claude/agents/pipe"} {
+		if !strings.HasPrefix(string(lying[odd]), Unread) {
+			t.Errorf("%s passes for a file: %q", odd, lying[odd])
+		}
+	}
+	// A link is as what it leads to; one that leads out is never the same.
+	l.write("other", "one")
+	if err := os.Symlink("../../other", l.repo+"/.claude/agents/inner"); err != nil {
+		t.Fatal(err)
+	}
+	seen := func(name string) string {
+		t.Helper()
+		m, err := r.Lying(100, names...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(m[".claude/agents/"+name])
+	}
+	if a, b := seen("inner"), seen("inner"); a != b {
+		t.Errorf("%q, then %q", a, b)
+	}
+	if a, b := seen("link"), seen("link"); a == b {
+		t.Errorf("a link out of the checkout is the same twice: %q", a)
+	}
+	was := seen("inner")
+	if l.write("other", "two"); seen("inner") == was {
+		t.Error("what a link leads to changed, and it is as before")
 	}
 	if again, err := r.Named(context.Background(), 100, names...); err != nil || string(again[".caisson.yaml"]) != "version: 1\n" {
 		t.Errorf("the base changed with the checkout: %v, %v", again, err)

@@ -21,8 +21,10 @@ import (
 
 // loader reads policy for this installation's user.
 func (h *house) loader() *config.Loader {
+	places := config.PlacesOf(h.dirs.Config, h.who.UID)
+	places.Apart = []string{h.dirs.State, h.dirs.Runtime}
 	return &config.Loader{
-		Places: config.PlacesOf(h.dirs.Config, h.who.UID),
+		Places: places,
 		Trust:  config.TrustStore{Dir: filepath.Join(h.dirs.State, "trusted")},
 		Home:   h.who.Home, Now: time.Now,
 	}

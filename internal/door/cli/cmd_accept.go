@@ -177,10 +177,18 @@ func (a *app) assure(cmd *cobra.Command, q *task.AcceptRequest, sudo bool, key s
 			names := []string{}
 			for _, x := range task.Axes {
 				if l, ok := q.Axes[x]; ok {
-					names = append(names, fmt.Sprintf("%s %d (%s)", x, l, x.Title()))
+					text := fmt.Sprintf("%s %d (%s)", x, l, x.Title())
+					if q.Report != nil {
+						text += fmt.Sprintf(" where %d is needed", q.Report.Short[x][0])
+					}
+					names = append(names, text)
 				}
 			}
-			fmt.Fprintf(tty, "Accept %s for %s, although more is needed? Reason: %s\n[y/N] ", strings.Join(names, ", "), clean(clipped(q.Ref)), clean(q.Reason))
+			fmt.Fprintf(tty, "Accept %s, although more is needed?\n", strings.Join(names, ", "))
+			for _, l := range describe(q) {
+				fmt.Fprintln(tty, "  "+clean(l))
+			}
+			fmt.Fprint(tty, "[y/N] ")
 			line, _ := bufio.NewReader(tty).ReadString('\n')
 			if s := strings.ToLower(strings.TrimSpace(line)); s != "y" && s != "yes" {
 				return task.Errorf(task.CodeDenied, "cli", "not accepted: nothing was recorded")
@@ -241,4 +249,27 @@ func (a *app) listAcceptances(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// describe says what an acceptance would be about.
+func describe(q *task.AcceptRequest) []string {
+	repo, span := "the one of the report", "8h, or what the policy allows"
+	if q.Report != nil && q.Report.Repo != "" {
+		repo = q.Report.Repo
+	}
+	if q.For > 0 {
+		span = q.For.String()
+	}
+	scope := "the command of that report, and no other"
+	switch q.Scope {
+	case task.ScopeRepo:
+		scope = "every command of every task on that repository with the same gap"
+	case task.ScopeTask:
+		scope = "every command of that task"
+	}
+	uses := "any number of times"
+	if q.Uses > 0 {
+		uses = fmt.Sprintf("%d times", q.Uses)
+	}
+	return []string{"report:     " + clipped(q.Ref), "repository: " + repo, "for:        " + scope, "how long:   " + span + ", " + uses, "reason:     " + q.Reason}
 }

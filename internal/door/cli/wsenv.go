@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"syscall"
@@ -34,17 +35,18 @@ var settingsFiles = []string{
 func (a *app) checkWorkspaceEnv(repo string) error {
 	names := map[string]*regexp.Regexp{}
 	for _, kv := range a.cfg.Env {
-		if k, _, _ := strings.Cut(kv, "="); strings.HasPrefix(k, "CAISSON_") {
-			names[k] = nil
+		k, _, _ := strings.Cut(kv, "=")
+		switch {
+		case strings.HasPrefix(k, "CAISSON_"):
+			// Any mention counts: .envrc is a program, and the other files have many
+			// forms. A false alarm costs a line in a file, a miss costs the boundary.
+			names[k] = mention(k)
+		case slices.Contains(placing, k):
+			names[k] = assignment(k)
 		}
 	}
 	if len(names) == 0 {
 		return nil
-	}
-	for n := range names {
-		// Any mention counts: .envrc is a program, and the other files have many
-		// forms. A false alarm costs a line in a file, a miss costs the boundary.
-		names[n] = mention(n)
 	}
 	for _, dir := range workspaceDirs(a.cfg.Dir, repo) {
 		for _, f := range envFiles(dir) {
@@ -54,6 +56,17 @@ func (a *app) checkWorkspaceEnv(repo string) error {
 		}
 	}
 	return nil
+}
+
+// placing are the variables that say where policy and state are found. They are
+// used in such files for many things, so only setting one counts.
+var placing = []string{"HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"}
+
+// assignment matches a text that sets a variable: NAME=, "NAME": and NAME: at the
+// beginning of a line or of a word.
+func assignment(name string) *regexp.Regexp {
+	n := regexp.QuoteMeta(name)
+	return regexp.MustCompile(`(?m)(^|[\s;&|({,"'])` + n + `["']?\s*(=|:\s|:$|\+=)`)
 }
 
 // mention matches a text that has the name of a variable.
