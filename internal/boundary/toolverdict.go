@@ -106,49 +106,64 @@ func (l *live) point(k *toolCall) policy.ToolPoint {
 	switch a := k.args.(type) {
 	case *contract.ShellArgs:
 		look := func(name string) []byte { return l.look(filepath.Join(k.dir, name), lookText).text }
-		found := detect.Command(a.Argv, look)
-		if a.Command != "" {
-			found = detect.Script(a.Command, look)
-		}
 		_, path := a.Env["PATH"]
-		p.Commands = l.commands(found.Simple, !path)
+		p.Commands = CommandPoints(a.Argv, a.Command, look)
+		if !path && l.rules.Default.Value != "" {
+			Resolve(p.Commands, l.resolve)
+		}
 		if len(a.Env) > 0 {
 			argv := []string{"env"}
 			for _, name := range keys(a.Env) {
 				argv = append(argv, name+"="+a.Env[name])
 			}
-			for _, s := range detect.Command(append(argv, "true"), nil).Simple {
-				if s.Opaque {
-					p.Commands = append(p.Commands, CommandPoint(s))
+			for _, c := range CommandPoints(append(argv, "true"), "", nil) {
+				if c.Opaque {
+					p.Commands = append(p.Commands, c)
 				}
 			}
 		}
 	case *contract.ShellInputArgs:
-		p.Commands = append(l.commands(detect.Script(a.Text, nil).Simple, false), policy.CommandPoint{Opaque: true, Why: "it is typed into a program that runs"})
+		p.Commands = TypedPoints(a.Text)
 	}
 	return p
 }
 
-// commands are simple commands as rules see them. own: their programs are found
-// by the boundary's PATH.
-func (l *live) commands(ss []task.Simple, own bool) []policy.CommandPoint {
-	out := make([]policy.CommandPoint, 0, len(ss))
-	for _, s := range ss {
-		c := CommandPoint(s)
-		if own && !c.Opaque && l.rules.Default.Value != "" {
-			c.Program, c.Own = l.resolve(c.Argv[0])
-		}
-		out = append(out, c)
+// CommandPoints are the commands of a call of shell as rules see them: those of
+// the script, or where it is empty of argv. look shows the files that it names;
+// it may be nil.
+func CommandPoints(argv []string, script string, look detect.Look) []policy.CommandPoint {
+	found := detect.Command(argv, look)
+	if script != "" {
+		found = detect.Script(script, look)
+	}
+	out := make([]policy.CommandPoint, 0, len(found.Simple))
+	for _, s := range found.Simple {
+		out = append(out, commandPoint(s))
 	}
 	return out
 }
 
-// CommandPoint is a simple command as rules see it: an interpreter of code that
+// TypedPoints are the commands of a text that is typed into a program that runs.
+func TypedPoints(text string) []policy.CommandPoint {
+	return append(CommandPoints(nil, text, nil), policy.CommandPoint{Opaque: true, Why: "it is typed into a program that runs"})
+}
+
+// Resolve puts in where the programs lie, as find knows it, and whether a task
+// can put nothing there. Only a rule that allows depends on it.
+func Resolve(ps []policy.CommandPoint, find func(name string) (path string, own bool)) {
+	for i := range ps {
+		if c := &ps[i]; !c.Opaque {
+			c.Program, c.Own = find(c.Argv[0])
+		}
+	}
+}
+
+// commandPoint is a simple command as rules see it: an interpreter of code that
 // the task can change runs whatever it likes.
-func CommandPoint(s task.Simple) policy.CommandPoint {
+func commandPoint(s task.Simple) policy.CommandPoint {
 	c := policy.CommandPoint{Argv: s.Argv, Plain: detect.Plain(s), Partial: s.Partial, Opaque: s.Opaque || len(s.Argv) == 0 && s.Program == "", Why: s.Why}
-	if s.RunsCode && (detect.Interprets(s.Program) || len(s.Argv) > 0 && strings.Contains(s.Argv[0], "/")) {
-		c.Opaque, c.Why = true, s.Program+" runs code of the task's files"
+	if !c.Opaque && (detect.Interprets(s) || s.RunsCode && len(s.Argv) > 0 && strings.Contains(s.Argv[0], "/")) {
+		c.Opaque, c.Why = true, s.Program+" runs code of the task's files or of its input"
 	}
 	if len(c.Argv) == 0 && !c.Opaque {
 		c.Argv = []string{s.Program} // not a program: a background job, a redirection
@@ -208,9 +223,7 @@ func (m *Manager) mayRun(ctx context.Context, rules *policy.Calls, unattended bo
 	a := policy.Answer{Verdict: task.VerdictAllow, Rule: "default: no rule names it"}
 	if len(rules.Denied) > 0 && q.Call != nil && len(q.Call.Argv) > 0 {
 		p := policy.ToolPoint{Tool: "*"}
-		for _, s := range detect.Command(q.Call.Argv, nil).Simple {
-			p.Commands = append(p.Commands, CommandPoint(s))
-		}
+		p.Commands = CommandPoints(q.Call.Argv, "", nil)
 		only := policy.Calls{Denied: rules.Denied}
 		a = only.Judge(nil, policy.Call{Proved: true, Tool: p.Tool, Point: p, Unattended: unattended})
 		if a.Verdict == task.VerdictAsk {

@@ -295,9 +295,20 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	}
 	if c, ok := v.Addr().Interface().(policy.Checker); ok && len(d.bad) == before {
 		if err := c.Check(); err != nil {
-			d.fail(n.Line, "%s: %v", nameOf(path), err)
+			d.fail(n.Line, "%s: %v%s", nameOf(path), err, nearWord(err))
 		}
 	}
+}
+
+// nearWord is the nearest word where a text is none of a closed set.
+func nearWord(err error) string {
+	var word *policy.WordError
+	if errors.As(err, &word) {
+		if near := sys.Nearest(word.Word, word.Words); near != "" {
+			return fmt.Sprintf("; did you mean %s?", near)
+		}
+	}
+	return ""
 }
 
 func (d *decoder) text(n *yaml.Node, tu encoding.TextUnmarshaler, t reflect.Type, path string) {
@@ -307,14 +318,7 @@ func (d *decoder) text(n *yaml.Node, tu encoding.TextUnmarshaler, t reflect.Type
 	if err == nil {
 		return
 	}
-	hint := ""
-	var word *policy.WordError
-	if errors.As(err, &word) {
-		if near := sys.Nearest(word.Word, word.Words); near != "" {
-			hint = fmt.Sprintf("; did you mean %s?", near)
-		}
-	}
-	d.fail(n.Line, "%s: %v%s", nameOf(path), err, hint)
+	d.fail(n.Line, "%s: %v%s", nameOf(path), err, nearWord(err))
 }
 
 func (d *decoder) plain(n *yaml.Node, v reflect.Value, path string) {

@@ -35,7 +35,7 @@ suppress: [{rule: MIG-02, reason: generated}]
 acceptance: {max_ttl: 8h, min_assurance: {default: tty, KRN: os-auth, CRD: hardware}, delegable: [FS, NET]}
 acceptances: [{axis: KRN, level: 1, repo: github.com/acme/shop, expires: 2027-01-01, reason: no vm yet}]
 decision_hook: {exec: [/usr/bin/opa-ask], timeout: 2s}
-tools: {default: ask, deny: [{tool: shell, command: [git, push]}], ask: [{path: /etc}], allow: [{tool: read}], frozen: true, wait: 5m}
+tools: {default: ask, deny: [{tool: shell, command: [git, push]}], ask: [{path: /etc}], allow: [{tool: read_file}], frozen: true, wait: 5m}
 backends: {prefer: [vm, linux], allowed: [linux, vm]}
 limits: {memory: 2g, cpus: 1.5, pids: 512, disk: 10g, timeout: 2h}
 budget: {tasks: 8, memory: 16g, cpus: 6, disk: 100g, when_full: refuse}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -42,11 +43,17 @@ func Question(kind string, words []string) (*policy.Question, error) {
 		q.Command = words
 		err = q.Command.Check()
 	case "tool":
-		if q.Tool = words[0]; len(words) == 2 && filepath.IsAbs(words[1]) {
+		q.Tool = words[0]
+		commands := q.Tool == "*" || slices.Contains(policy.CommandTools, q.Tool)
+		switch {
+		case len(words) == 2 && !commands:
 			err = q.Path.UnmarshalText([]byte(words[1]))
-		} else if len(words) > 1 {
-			q.Command = words[1:]
-			err = q.Command.Check()
+		case len(words) > 1:
+			// What a tool is given is no pattern: ./x.sh is a program too, and one word
+			// alone is a script.
+			if q.Command = words[1:]; q.Command[0] == "" || strings.ContainsRune(strings.Join(q.Command, ""), 0) {
+				err = fmt.Errorf("the command is empty or holds a NUL")
+			}
 		}
 	default:
 		return no("there is no question about %q", kind)
@@ -56,7 +63,7 @@ func Question(kind string, words []string) (*policy.Question, error) {
 	}
 	switch {
 	case err != nil:
-		return no("%s: %v", kind, err)
+		return no("%s: %v%s", kind, err, nearWord(err))
 	case !one:
 		return no("a question about %s has not that many words", kind)
 	}

@@ -131,6 +131,11 @@ func (a *analyser) target(argv []string, names []string, read func([]byte) []rec
 			if i++; i < len(argv) {
 				names = []string{argv[i]}
 			}
+		case strings.HasPrefix(w, "--file="), strings.HasPrefix(w, "--makefile="):
+			_, f, _ := strings.Cut(w, "=")
+			names = []string{f}
+		case len(w) > 2 && strings.HasPrefix(w, "-f"):
+			names = []string{w[2:]}
 		case strings.HasPrefix(w, "-") || strings.Contains(w, "="):
 		default:
 			want = append(want, w)

@@ -92,11 +92,16 @@ func (a *analyser) emit(ws []word, name string, e effect, why string) {
 	for n < len(ws) && ws[n].lit {
 		n++
 	}
-	s := task.Simple{Program: name, Partial: n < len(ws), Opaque: e&effOpaque != 0 || name == "", RunsCode: e&effRepo != 0, Why: why}
-	s.Argv = make([]string, n)
+	words := make([]string, n)
 	for i := range n {
-		s.Argv[i] = ws[i].s
+		words[i] = ws[i].s
 	}
+	if e&effOpaque == 0 {
+		if w := hides(name, words); w != "" {
+			e, why = e|effOpaque, w
+		}
+	}
+	s := task.Simple{Argv: words, Program: name, Partial: n < len(ws), Opaque: e&effOpaque != 0 || name == "", RunsCode: e&effRepo != 0, Why: why}
 	switch {
 	case why != "":
 	case s.Opaque:

@@ -26,7 +26,3 @@ func Plain(s task.Simple) []string {
 	}
 	return nil
 }
-
-// Interprets says that a program runs the code that its words name: a shell or
-// another interpreter, also with a file.
-func Interprets(program string) bool { return interpreterOf(program) != nil }

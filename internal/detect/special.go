@@ -26,7 +26,7 @@ func specials() map[string]special {
 			"rm": (*analyser).rm, "dd": (*analyser).dd, "curl": (*analyser).curl, "wget": (*analyser).curl, "http": (*analyser).curl,
 			"sed": (*analyser).sed, "gsed": (*analyser).sed, "rsync": (*analyser).rsync, "ssh": (*analyser).ssh,
 			"docker": (*analyser).docker, "podman": (*analyser).docker, "nerdctl": (*analyser).docker,
-			"psql": (*analyser).psql, "make": (*analyser).make, "gmake": (*analyser).make,
+			"psql": (*analyser).psql, "make": (*analyser).make, "gmake": (*analyser).make, "bmake": (*analyser).make,
 			"printf": (*analyser).subscript, "read": (*analyser).subscript, "unset": (*analyser).subscript, "test": (*analyser).subscript, "[": (*analyser).subscript,
 			"let": (*analyser).subscript, "mapfile": (*analyser).subscript, "readarray": (*analyser).subscript, "export": (*analyser).subscript, "declare": (*analyser).subscript,
 			"enable": (*analyser).builtin, "hash": (*analyser).builtin, "complete": (*analyser).builtin, "compgen": (*analyser).builtin, "bind": (*analyser).builtin, "shopt": (*analyser).builtin, "fc": (*analyser).builtin, "history": (*analyser).builtin,
@@ -61,7 +61,7 @@ var runners = sync.OnceValue(func() map[string]string {
 var execOptions = sync.OnceValue(func() map[string]string {
 	return map[string]string{
 		"sort": "--compress-program", "split": "--filter", "rg": "--pre --hostname-bin", "zip": "-TT --unzip-command", "man": "-P --pager -H --html", "scp": "-S", "sftp": "-S",
-		"go": "-exec -toolexec -vettool -fuzztool", "less": "-k --lesskey-src", "cargo": "--config", "ag": "--pager", "fzf": "--preview --bind", "rclone": "--password-command",
+		"go": "-exec --exec -toolexec --toolexec -vettool --vettool -fuzztool --fuzztool", "less": "-k --lesskey-src", "cargo": "--config", "ag": "--pager", "fzf": "--preview --bind", "rclone": "--password-command",
 		"gpg": "--use-agent-program --photo-viewer --keyserver-options", "mutt": "-e", "lftp": "-c -e", "ncat": "-e --exec -c --sh-exec", "nc": "-e -c", "netcat": "-e -c", "socat": "", "crontab": "", "at": "-f", "batch": "",
 	}
 })

@@ -200,7 +200,7 @@ func (r *CallRule) Check() error {
 	if r.Tool == "" && len(r.Command) == 0 && r.Path == "" && r.Host == "" && len(r.Methods) == 0 && r.Credential == "" {
 		return errors.New(`it names nothing; every call is tool: "*"`)
 	}
-	return nil
+	return calledTool(r)
 }
 
 // Check implements Checker.
@@ -298,6 +298,9 @@ func (q *Question) Check() error {
 	}
 	if n != 1 {
 		return fmt.Errorf("it is one question, about one of egress, mount, env, credential, grant, command and tool, not %d", n)
+	}
+	if err := q.called(); err != nil {
+		return err
 	}
 	if q.Egress != "" {
 		if _, err := ParseEgress(q.Egress); err != nil {

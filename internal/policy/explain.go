@@ -147,12 +147,20 @@ func anyAddress(p *EgressPoint) CIDR {
 	return mustCIDR("::/0")
 }
 
-// Point reads a question as it is written in a file or typed. apart takes a
-// command apart into all that it runs, with programs resolved; nil leaves it as
-// it is and resolves nothing.
-func (q *Question) Point(home string, apart func([]string) []CommandPoint) (Point, error) {
+// Seen says which commands a call consists of, as enforcement sees them. tool is
+// "" for a command alone.
+type Seen func(tool string, words []string) []CommandPoint
+
+// Point reads a question as it is written in a file or typed. seen analyses its
+// command; with nil nothing of that is known but the words.
+func (q *Question) Point(home string, seen Seen) (Point, error) {
 	if err := q.Check(); err != nil {
 		return Point{}, err
+	}
+	if seen == nil {
+		seen = func(_ string, words []string) []CommandPoint {
+			return []CommandPoint{{Argv: words, Opaque: true}}
+		}
 	}
 	var p Point
 	if q.Egress != "" {
@@ -165,26 +173,17 @@ func (q *Question) Point(home string, apart func([]string) []CommandPoint) (Poin
 	if q.Mount != nil {
 		p.Mount = &MountPoint{string(q.Mount.Path.expand(home)), q.Mount.Mode == AccessRW}
 	}
-	var parts []CommandPoint
-	if len(q.Command) > 0 {
-		if parts = []CommandPoint{{Argv: q.Command}}; apart != nil {
-			parts = apart(q.Command)
-		}
-		if len(parts) == 0 {
-			parts = []CommandPoint{{Opaque: true}}
-		}
-		if len(parts) == 1 {
-			p.Command = &parts[0]
-		} else {
-			p.Tool = &ToolPoint{Tool: "*", Commands: parts}
-		}
-	}
 	p.Env, p.Credential, p.Grant = q.Env, q.Credential, q.Grant
-	if q.Tool == "" {
+	if q.Tool == "" && len(q.Command) == 0 {
 		return p, nil
 	}
 	t := ToolPoint{Tool: q.Tool, Egress: p.Egress, Credential: q.Credential}
-	t.Commands = parts
+	if q.Tool == "" {
+		t.Tool = "*"
+	}
+	if len(q.Command) > 0 {
+		t.Commands = seen(q.Tool, q.Command)
+	}
 	if q.Path != "" {
 		t.Paths = []string{string(q.Path.expand(home))}
 	}
@@ -222,14 +221,14 @@ type Tried struct {
 }
 
 // Try answers every question of the rules' own table.
-func (r *Rules) Try(home string, apart func([]string) []CommandPoint) []Tried {
+func (r *Rules) Try(home string, seen Seen) []Tried {
 	out := []Tried{}
 	for _, t := range r.Tests {
 		x := Tried{Name: t.Value.Name, Expect: t.Value.Expect, Test: t.From}
 		if x.Name == "" {
 			x.Name = t.Value.Question.String()
 		}
-		p, err := t.Value.Question.Point(home, apart)
+		p, err := t.Value.Question.Point(home, seen)
 		if err != nil {
 			x.Answer = Answer{Rule: fmt.Sprintf("the question cannot be read: %v", err)}
 		} else {

@@ -485,11 +485,11 @@ func (c *Command) Covers(p CommandPoint) bool {
 
 // Touches says whether p may be in the set.
 func (c *Command) Touches(p CommandPoint) bool {
-	if len(c.Argv) == 0 || len(p.Argv) == 0 {
+	if len(c.Argv) == 0 {
 		return false
 	}
-	if p.Opaque {
-		return true
+	if p.Opaque || len(p.Argv) == 0 {
+		return true // nobody can tell
 	}
 	if !wordsBegin(p.Argv, c.Argv) {
 		return false

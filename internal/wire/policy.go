@@ -3,11 +3,14 @@ package wire
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/boundary"
@@ -17,6 +20,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/worker/contract"
 )
 
 // loader reads policy for this installation's user.
@@ -120,7 +124,7 @@ func (p policies) Explain(ctx context.Context, in door.ExplainIn) (*door.Explain
 	if err != nil {
 		return nil, err
 	}
-	point, err := q.Point(p.l.Home, apart(l.Subject.Repo))
+	point, err := q.Point(p.l.Home, seenBy(l))
 	if err != nil {
 		return nil, task.Errorf(task.CodeUsage, "wire.explain", "%v", err)
 	}
@@ -153,7 +157,7 @@ func (p policies) TestPolicy(ctx context.Context, in door.PolicyTestIn) (*door.P
 		return nil, err
 	}
 	out := &door.PolicyTestOut{Schema: "caisson.policytest/1", Tests: []door.PolicyTest{}}
-	for _, t := range l.Rules.Try(p.l.Home, apart(l.Subject.Repo)) {
+	for _, t := range l.Rules.Try(p.l.Home, seenBy(l)) {
 		if !t.OK {
 			out.Failed++
 		}
@@ -209,38 +213,65 @@ func (p policies) Trust(ctx context.Context, in door.TrustIn) (*door.TrustOut, e
 	return out, nil
 }
 
-// apart takes a command apart as a call of it would be, with its programs found on
-// the person's PATH.
-func apart(top string) func([]string) []policy.CommandPoint {
-	find := findProgram(top)
-	return func(argv []string) []policy.CommandPoint {
-		var out []policy.CommandPoint
-		for _, s := range detect.Command(argv, nil).Simple {
-			c := boundary.CommandPoint(s)
-			switch {
-			case c.Opaque:
-			case filepath.IsAbs(c.Argv[0]):
-				c.Program = c.Argv[0]
-			default:
-				c.Program, c.Own = find(c.Argv[0])
-			}
-			out = append(out, c)
+// seenBy analyses the commands of questions as calls of tools are analysed, with
+// the files of the checkout. One word for shell is a script.
+func seenBy(l *config.Loaded) policy.Seen {
+	return func(tool string, words []string) []policy.CommandPoint {
+		if tool == contract.ShellInput {
+			return boundary.TypedPoints(strings.Join(words, " "))
 		}
-		return out
+		script := ""
+		if tool != "" && len(words) == 1 {
+			script, words = words[0], nil
+		}
+		ps := boundary.CommandPoints(words, script, lookIn(l.Subject.Repo, tool))
+		if l.Rules.ToolDefault.Value != "" {
+			boundary.Resolve(ps, findProgram(l.Subject.Repo))
+		}
+		return ps
+	}
+}
+
+// lookIn reads files of the checkout at top. A command alone is judged without
+// them.
+func lookIn(top, tool string) detect.Look {
+	if top == "" || tool == "" {
+		return nil
+	}
+	return func(name string) []byte {
+		root, err := os.OpenRoot(top)
+		if err != nil {
+			return nil
+		}
+		defer root.Close()
+		f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return nil
+		}
+		defer f.Close()
+		if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+			return nil
+		}
+		b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+		if err != nil {
+			return nil
+		}
+		return b
 	}
 }
 
 // findProgram resolves a program's name by the person's PATH. It is their own
-// unless it lies in the repository at top.
+// unless it lies in the repository at top, or leads there.
 func findProgram(top string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		p, err := exec.LookPath(name)
 		if err != nil || !filepath.IsAbs(p) {
 			return "", false
 		}
-		if p, err = filepath.EvalSymlinks(p); err != nil {
+		real, err := filepath.EvalSymlinks(p)
+		if err != nil {
 			return "", false
 		}
-		return p, !config.Inside(top, p)
+		return p, !config.Inside(top, p) && !config.Inside(top, real)
 	}
 }
