@@ -49,13 +49,16 @@ func Agents(prefix string, files map[string][]byte) []Agent {
 			continue
 		}
 		a := Agent{Name: strings.TrimSuffix(base, ".md"), File: prefix + name}
-		head, err := frontMatter(data)
+		f, err := frontMatter(data)
 		if err == nil {
-			if n := frontName(head); n != "" {
+			if n := f.name(); n != "" {
 				a.Name = n
 			}
 			var text []byte
-			if text, err = ownBlock(head); err == nil && text != nil {
+			if text, err = ownBlock(f.lines); err == nil {
+				err = f.plainly(a.File, text != nil)
+			}
+			if err == nil && text != nil {
 				a.Policy, err = agentPolicy(a.File, text)
 			}
 		}
@@ -71,35 +74,6 @@ func Agents(prefix string, files map[string][]byte) []Agent {
 func malformed(a Agent, err error) error {
 	return task.Errorf(task.CodePolicy, "config.agent", "the agent %q cannot be used: %v", a.Name, err).
 		WithHint("write the demands below caisson: in the front matter of %s as in a policy file, or take them out", a.File)
-}
-
-// frontMatter returns the lines between the first two lines ---; none where a
-// file has no front matter.
-func frontMatter(data []byte) ([]string, error) {
-	if len(data) > MaxFile {
-		return nil, fmt.Errorf("its file is longer than %d KiB", MaxFile>>10)
-	}
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	all := strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
-	if strings.TrimRight(all[0], " \t") != "---" {
-		return nil, nil
-	}
-	for i, l := range all[1:] {
-		if t := strings.TrimRight(l, " \t"); t == "---" || t == "..." {
-			return all[1 : i+1], nil
-		}
-	}
-	return nil, fmt.Errorf("its front matter does not end")
-}
-
-// frontName is the name that the definition gives itself.
-func frontName(head []string) string {
-	for _, l := range head {
-		if v, ok := strings.CutPrefix(l, "name:"); ok {
-			return strings.Trim(strings.TrimSpace(v), `"'`)
-		}
-	}
-	return ""
 }
 
 // ownBlock cuts the key caisson out of a front matter, with empty lines in the

@@ -3,9 +3,11 @@ package config
 import (
 	"bytes"
 	"encoding"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -108,6 +110,16 @@ func parse(name string, data []byte) (root *yaml.Node, err error) {
 		return nil, one(badLine(data), "the text is not UTF-8")
 	case bytes.HasPrefix(data, []byte("\xef\xbb\xbf")):
 		return nil, one(1, "the file begins with a byte order mark")
+	}
+	if strings.EqualFold(path.Ext(name), ".json") && !json.Valid(data) {
+		var v any
+		err := json.Unmarshal(data, &v)
+		line := 0
+		var at *json.SyntaxError
+		if errors.As(err, &at) {
+			line = 1 + bytes.Count(data[:min(int(at.Offset), len(data))], []byte("\n"))
+		}
+		return nil, one(line, "the file's name ends with .json, and it is no JSON: %v", err)
 	}
 	deep, many := nesting(data)
 	switch {

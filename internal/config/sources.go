@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -58,6 +59,9 @@ func (p Places) Read(workspace string) ([]policy.Sourced, error) {
 	if p.User == "" {
 		return out, nil
 	}
+	if err := onlyNamed(p.User); err != nil {
+		return nil, err
+	}
 	data, err := sys.ReadTrusted(p.User, MaxFile, p.UID)
 	switch {
 	case absent(err):
@@ -80,6 +84,23 @@ func (p Places) Read(workspace string) ([]policy.Sourced, error) {
 		return nil, err
 	}
 	return append(out, s), nil
+}
+
+// onlyNamed refuses a file beside the user's whose name is nearly the one that is
+// read: whoever wrote it believes that it counts.
+func onlyNamed(name string) error {
+	entries, err := os.ReadDir(filepath.Dir(name))
+	if err != nil {
+		return nil // reading the file itself says so
+	}
+	for _, e := range entries {
+		n := strings.ToLower(strings.TrimPrefix(e.Name(), "."))
+		if e.Name() != filepath.Base(name) && slices.Contains([]string{"policy.yaml", "policy.yml", "policy.json"}, n) {
+			return task.Errorf(task.CodePolicy, "config.user", "%s is not read: only %s is", filepath.Join(filepath.Dir(name), e.Name()), name).
+				WithHint("rename it, or move it elsewhere")
+		}
+	}
+	return nil
 }
 
 func workspacePath(p string) string {
@@ -121,13 +142,12 @@ func (p Places) operator() ([]policy.Sourced, error) {
 	var names []string
 	for _, e := range entries {
 		n := e.Name()
-		switch ext := filepath.Ext(n); {
-		case strings.HasPrefix(n, "."):
-		case ext == ".yaml":
+		switch ext := strings.ToLower(filepath.Ext(n)); {
+		case strings.HasSuffix(n, ".yaml") && !strings.HasPrefix(n, "."):
 			names = append(names, n)
-		case ext == ".yml" || ext == ".json":
+		case ext == ".yaml" || ext == ".yml" || ext == ".json":
 			// Whoever wrote it believes that it counts.
-			return nil, task.Errorf(task.CodePolicy, "config.operator", "%s is not read: only files that end with .yaml are", filepath.Join(p.Operator, n)).
+			return nil, task.Errorf(task.CodePolicy, "config.operator", "%s is not read: only files that end with .yaml and do not begin with a dot are", filepath.Join(p.Operator, n)).
 				WithHint("rename it, or move it elsewhere")
 		}
 	}

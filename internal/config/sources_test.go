@@ -45,7 +45,7 @@ func TestRead(t *testing.T) {
 	put(t, filepath.Join(p.Operator, "20-b.yaml"), "version: 1\nfloors: {NET: 1}\n")
 	put(t, filepath.Join(p.Operator, "10-a.yaml"), "version: 1\nfloors: {NET: 2}\n")
 	put(t, filepath.Join(p.Operator, "README"), "not a policy")
-	put(t, filepath.Join(p.Operator, ".hidden.yaml"), "not a policy")
+	put(t, filepath.Join(p.Operator, ".a.yaml.swp"), "not a policy")
 	put(t, p.User, "version: 1\nraise: {FS: 3}\n")
 	docs, err := p.Read("")
 	if err != nil {
@@ -94,6 +94,23 @@ func TestReadRefuses(t *testing.T) {
 			put(t, filepath.Join(p.Operator, "a.yml"), "version: 1\n")
 			return ""
 		}, "only files that end with .yaml"},
+		"capitals": {func(t *testing.T, p Places) string {
+			put(t, filepath.Join(p.Operator, "a.YAML"), "version: 1\n")
+			return ""
+		}, "a.YAML is not read"},
+		"hidden": {func(t *testing.T, p Places) string {
+			put(t, filepath.Join(p.Operator, ".x.yaml"), "version: 1\n")
+			return ""
+		}, ".x.yaml is not read"},
+		"a user's other ending": {func(t *testing.T, p Places) string {
+			put(t, filepath.Join(filepath.Dir(p.User), "policy.yml"), "version: 1\n")
+			return ""
+		}, "policy.yml is not read: only "},
+		"a user's JSON beside": {func(t *testing.T, p Places) string {
+			put(t, p.User, "version: 1\n")
+			put(t, filepath.Join(filepath.Dir(p.User), "policy.json"), "{\"version\": 1}\n")
+			return ""
+		}, "policy.json is not read: only "},
 		"a mistake": {func(t *testing.T, p Places) string {
 			put(t, filepath.Join(p.Operator, "a.yaml"), "version: 1\nflors: {}\n")
 			return ""

@@ -24,6 +24,7 @@ import (
 var Trusting = []string{
 	ProjectFile, ".envrc", ".mcp.json", ".claude/settings.json", ".claude/agents", ".codex/config.toml", ".codex/agents",
 	".gemini/settings.json", ".gemini/agents", ".qwen/settings.json", ".qwen/agents", ".devcontainer/devcontainer.json", ".devcontainer.json",
+	".claude/settings.local.json", ".vscode/tasks.json", ".vscode/settings.json", ".vscode/mcp.json", ".cursor/mcp.json", "mise.toml", ".mise.toml", "mise.local.toml", ".mise.local.toml",
 }
 
 // maxTrusting bounds one of those files, in bytes.
