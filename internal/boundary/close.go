@@ -241,7 +241,7 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 		return m.stuck(ctx, l, rep, err)
 	}
 	if left {
-		until := time.Now().Add(keepTime)
+		until := time.Now().Add(keepsFor(t))
 		if t.View.Retention != nil {
 			until = t.View.Retention.Until
 		}

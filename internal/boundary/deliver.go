@@ -211,7 +211,7 @@ func (m *Manager) look(ctx context.Context, t *inventory.Task, progress func(str
 	if err != nil {
 		return nil, nil, err
 	}
-	risks, err := r.Risks(ctx)
+	risks, err := r.Risks(ctx, matching(t.View.RiskyFiles))
 	if err != nil {
 		r.Close()
 		return nil, nil, err

@@ -2,12 +2,14 @@ package boundary
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -40,6 +42,10 @@ func (m *Manager) Keep(ctx context.Context, ref string, o door.KeepOptions) (*ta
 	if t.View.Source.Strategy == task.StrategyCheckout {
 		return nil, task.Errorf(task.CodeState, "keep", "task %s works in your checkout itself: its files are yours and stay anyway", t.ID()).
 			WithHint("`caisson diff %s` shows what it changed, as long as it is open", t.ID())
+	}
+	if most := t.View.KeepFor; most > 0 && o.For > most {
+		return nil, task.Errorf(task.CodeDenied, "keep", "the policy keeps files of ended tasks for %s at most (retention.environments)", most).
+			WithHint("`caisson keep %s --for %s` stays inside it; `caisson export` takes the result out", ref, most)
 	}
 	var out *task.View
 	err = m.act(ctx, ref, doing{
@@ -80,4 +86,43 @@ func (m *Manager) keep(ctx context.Context, l *live, r *task.Retention, set func
 		return nil, err
 	}
 	return m.Show(ctx, string(l.id))
+}
+
+// keepsFor is how long the files of a task stay that nobody asked to keep: the
+// policy that held when it was opened can only shorten it.
+func keepsFor(t inventory.Task) time.Duration {
+	if most := t.View.KeepFor; most > 0 {
+		return min(most, keepTime)
+	}
+	return keepTime
+}
+
+// keepFor is the policy's word on how long files of ended tasks stay; 0: none.
+func (d *decided) keepFor() time.Duration {
+	if d.rules.Rules == nil || (d.rules.Rules.Retention.Environments.From == policy.Origin{}) {
+		return 0
+	}
+	return max(time.Duration(d.rules.Rules.Retention.Environments.Value), time.Second)
+}
+
+// riskyFiles are the patterns that the policy adds to the built-in ones.
+func (d *decided) riskyFiles() (out []string) {
+	if d.rules.Rules != nil {
+		for _, g := range d.rules.Rules.RiskyFiles {
+			out = append(out, string(g.Value))
+		}
+	}
+	return out
+}
+
+// matching says whether a pattern of the policy means a file; in either case, for
+// some file systems do not tell it apart.
+func matching(patterns []string) func(string) bool {
+	var gs []policy.Glob
+	for _, p := range patterns {
+		gs = append(gs, policy.Glob(p), policy.Glob(strings.ToLower(p)))
+	}
+	return func(name string) bool {
+		return slices.ContainsFunc(gs, func(g policy.Glob) bool { return g.Matches(name) })
+	}
 }

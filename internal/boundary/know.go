@@ -71,7 +71,9 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 		}
 		ways[task.SRC] = append(w, ways[task.SRC]...)
 	}
-	if check := m.trustedCheck(d); check != nil {
+	check, notes := m.trustedCheck(d)
+	k.notes = append(k.notes, notes...)
+	if check != nil {
 		k.rules.Lowered = append(slices.Clone(k.rules.Lowered), *check)
 		d.only = true
 	}
@@ -170,6 +172,9 @@ func (k *known) services() (int, string) {
 		if f.What == task.MutableState && f.Value != "none" || f.What == task.Migrations && f.Value != "none" {
 			return 0, fmt.Sprintf("the task is to use a service (%s=%s, %s), and none of its own was given to it", f.What, f.Value, f.Evidence)
 		}
+	}
+	if r := k.rules.Rules; r != nil && len(r.Services) > 0 {
+		return 0, fmt.Sprintf("the policy declares %s (%s), and this version starts no service", r.Services[0].Name, r.Services[0].From)
 	}
 	return task.LevelNA, ""
 }

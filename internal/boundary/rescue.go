@@ -68,7 +68,7 @@ func (m *Manager) rescue(ctx context.Context, l *live, t inventory.Task, o endOp
 }
 
 func retention(t inventory.Task, why string) *task.Retention {
-	until := time.Now().Add(keepTime).UTC()
+	until := time.Now().Add(keepsFor(t)).UTC()
 	if a := t.View.Asked; a != nil && a.Until.After(until) {
 		until = a.Until
 	}

@@ -293,6 +293,7 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 		// between makes it kept again.
 		return tx.SetState(l.id, task.Creating, func(v *task.View) {
 			v.Levels, v.Findings, v.Grants, v.Tools, v.NotIsolated = plan.Levels, plan.Findings, plan.Grants, d.tools, plan.NotIsolated
+			v.KeepFor, v.RiskyFiles = d.keepFor(), d.riskyFiles()
 		})
 	})
 	if err != nil {

@@ -15,25 +15,37 @@ import (
 
 // trustedCheck returns what a run executes at most whose whole command is a check
 // that the policy lists: it loads no code of the repository, so its author says.
-// nil: it is none. Variables that a person passes in and another root would change
+// nil: it is none, and notes say why one that begins so does not count. Variables that a person passes in and another root would change
 // what runs, and so would options that the check does not list.
-func (m *Manager) trustedCheck(d *decided) *task.Fact {
-	if d.rules.Rules == nil || len(d.argv) == 0 || len(d.req.Env) > 0 || d.req.Rootfs != "" {
-		return nil
+func (m *Manager) trustedCheck(d *decided) (fact *task.Fact, notes []string) {
+	if d.rules.Rules == nil || len(d.argv) == 0 {
+		return nil, nil
 	}
 	for _, c := range d.rules.Rules.TrustedChecks {
-		if !listed(c.Value.Argv, d.argv) {
+		n := len(c.Value.Argv)
+		if n == 0 || len(d.argv) < n || !slices.Equal(d.argv[:n], c.Value.Argv) {
 			continue
 		}
-		program := m.program(d, d.argv[0])
-		if program == "" || c.Value.SHA256 != "" && !strings.EqualFold(c.Value.SHA256, digestOf(program)) {
+		why := ""
+		switch program := m.program(d, d.argv[0]); {
+		case len(d.req.Env) > 0 || d.req.Rootfs != "":
+			why = "variables or another root are passed in, which change what runs"
+		case !listed(c.Value.Argv, d.argv):
+			why = "it has options that the check does not list"
+		case program == "":
+			why = "the program is not found on PATH outside the repository, or the task can write it"
+		case c.Value.SHA256 != "" && !strings.EqualFold(c.Value.SHA256, digestOf(program)):
+			why = "the program's file has another digest"
+		}
+		if why != "" {
+			notes = append(notes, "the trusted check `"+strings.Join(c.Value.Argv, " ")+"` ("+c.From.String()+") does not count for this command: "+why)
 			continue
 		}
 		// Whoever may write trusted_checks decides here: policy merged it so.
 		return &task.Fact{What: task.Executes, Value: c.Value.Executes, Source: task.SourceOperator, Rule: "trusted_checks",
-			Evidence: "the whole command is the trusted check `" + strings.Join(c.Value.Argv, " ") + "` (" + c.From.String() + ")", Confidence: task.Certain}
+			Evidence: "the whole command is the trusted check `" + strings.Join(c.Value.Argv, " ") + "` (" + c.From.String() + ")", Confidence: task.Certain}, nil
 	}
-	return nil
+	return nil, notes
 }
 
 // listed says whether argv is the check, perhaps with names of files after it.

@@ -80,6 +80,9 @@ func Govern(r *Rules) Governing {
 	case g.NoTrust:
 		g.Unfamiliar = "only a policy says which code is known (allow_trust: false, " + r.AllowTrust.From.String() + "), and none names this repository"
 	}
+	if n := r.ServicesNote(); n != "" {
+		g.Notes = append(g.Notes, n)
+	}
 	for _, x := range r.Refused {
 		g.Notes = append(g.Notes, "asked for by "+x.From.String()+" and not given: "+x.Item.String()+": "+x.Why)
 	}

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"strings"
+
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -177,6 +179,19 @@ type ServiceFrom struct {
 	Name string `json:"name"`
 	Service
 	From Origin `json:"from"`
+}
+
+// ServicesNote says that the declared services have no effect yet; empty where
+// none are declared.
+func (r *Rules) ServicesNote() string {
+	if len(r.Services) == 0 {
+		return ""
+	}
+	var names []string
+	for _, s := range r.Services {
+		names = append(names, s.Name)
+	}
+	return "services are declared; this version does not start them: " + strings.Join(names, ", ")
 }
 
 // Shipped is what caisson says itself, below the operator and the user: who sets

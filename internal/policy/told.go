@@ -119,6 +119,9 @@ func (r *Rules) Told() []Told {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		tell(name, v.Field(i), add)
 	}
+	if n := r.ServicesNote(); n != "" {
+		add("services", Set[string]{Value: n}, r.Services[0].From)
+	}
 	for _, f := range r.Facts {
 		add("facts", Set[string]{Value: string(f.What) + " " + f.Value}, Origin{f.Source, f.Evidence})
 	}

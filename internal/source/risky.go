@@ -28,8 +28,9 @@ var riskNameIndex = sync.OnceValue(func() *riskNames { return compileRisks(riskR
 
 // Risks lists what of the result tools on the host would execute or trust once
 // it is in a checkout, sorted by path. Only what changed counts. It reads
-// objects and, where the result is from files, their modes; nothing is run.
-func (r *Result) Risks(ctx context.Context) ([]task.Risk, error) {
+// objects and, where the result is from files, their modes; nothing is run. also
+// says of further paths that they count.
+func (r *Result) Risks(ctx context.Context, also ...func(path string) bool) ([]task.Risk, error) {
 	cs := slices.Clone(r.raw) // judging writes into them
 	if len(cs) == 0 {
 		return []task.Risk{}, nil
@@ -37,6 +38,7 @@ func (r *Result) Risks(ctx context.Context) ([]task.Risk, error) {
 	l := &riskList{seen: map[string]map[string]bool{}}
 	for i := range cs {
 		cs[i].judgeName(l)
+		cs[i].judgeAlso(also, l)
 	}
 	t, err := r.meetTree(ctx, cs)
 	if err != nil {
@@ -136,6 +138,18 @@ func (c *rawChange) judgeName(l *riskList) {
 		if why := deceives(part); why != "" {
 			l.add(c.Path, ruleName, why)
 			break
+		}
+	}
+}
+
+// judgeAlso applies what a policy adds, to the name as it is and folded. A link
+// may stand in the place of a folder that a pattern means the files of.
+func (c *rawChange) judgeAlso(also []func(string) bool, l *riskList) {
+	for _, f := range also {
+		for _, name := range []string{string(c.Path), strings.Join(c.folded, "/")} {
+			if f(name) || c.Status != 'D' && !c.isFile() && f(name+"/any") {
+				l.add(c.Path, rulePolicy, whyOf(rulePolicy))
+			}
 		}
 	}
 }

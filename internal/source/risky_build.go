@@ -108,6 +108,8 @@ var codeRules = []riskRule{
 	{id: ruleBareRepo, why: "the folder looks like a bare repository, whose configuration git obeys when it is entered"},
 	{id: ruleUnread, why: "it could not be examined: it is too large, or too much changed",
 		doc: "One file above 64 MiB, or everything after the first GiB of changed content. Names are judged anyway."},
+	{id: rulePolicy, why: "the policy names it under risky_files: a reviewer must see it",
+		doc: "Patterns of the policy that held when the task was opened, in either case, also for a file that is gone and for a link in the place of a folder."},
 	{id: ruleTooMany, why: "there are more risky files than are listed",
 		doc: "The list ends after 10,000 entries; this one has no path."},
 }

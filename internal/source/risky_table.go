@@ -28,6 +28,7 @@ const (
 	ruleExecutable = "executable"
 	ruleMode       = "file-mode"
 	ruleBareRepo   = "bare-repository"
+	rulePolicy     = "policy"
 	ruleTooMany    = "too-many"
 	ruleUnread     = "not-examined"
 )

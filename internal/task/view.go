@@ -150,12 +150,17 @@ type View struct {
 	// which the process named as supervisor does.
 	Removing bool `json:"removing,omitempty"`
 	// What a later process needs to end the task as this one would, or to resume it.
-	Need     Vector   `json:"need"`              // levels that a person demanded with --need
-	Ran      bool     `json:"ran"`               // commands may have run: there may be work to rescue
-	Keep     Keep     `json:"keep"`              // what is kept when it ends
-	Rootfs   string   `json:"rootfs,omitempty"`  // own root folder
-	Objects  []string `json:"objects,omitempty"` // object stores shared read-only
-	Identity Identity `json:"identity"`          // who it belongs to
+	Need Vector `json:"need"` // levels that a person demanded with --need
+	Ran  bool   `json:"ran"`  // commands may have run: there may be work to rescue
+	Keep Keep   `json:"keep"` // what is kept when it ends
+	// KeepFor is how long the policy lets the files of the ended task stay at most;
+	// 0: it says nothing.
+	KeepFor time.Duration `json:"keep_for_ns,omitempty"`
+	// RiskyFiles are the policy's own patterns of files that a reviewer must see.
+	RiskyFiles []string `json:"risky_files,omitempty"`
+	Rootfs     string   `json:"rootfs,omitempty"`  // own root folder
+	Objects    []string `json:"objects,omitempty"` // object stores shared read-only
+	Identity   Identity `json:"identity"`          // who it belongs to
 }
 
 // ProcessRef identifies a process beyond its pid, which the kernel reuses.
