@@ -41,7 +41,13 @@ func (p policies) Init(ctx context.Context, in door.InitIn) (*door.InitOut, erro
 		return nil, task.Errorf(task.CodeSource, "wire.init", "the checkout cannot be opened: %w", err)
 	}
 	defer root.Close()
-	first, err := begin(root, repo.Ref.Repo, detect.Starter(facts), in.DryRun)
+	if in.Agents {
+		// Refused before anything is written.
+		if _, err := addSection(root, repo.Ref.Repo, true); err != nil {
+			return nil, err
+		}
+	}
+	first, err := begin(root, repo.Ref.Repo, detect.Starter(facts), in.DryRun || in.Agents && there(root))
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +60,13 @@ func (p policies) Init(ctx context.Context, in door.InitIn) (*door.InitOut, erro
 		out.Files = append(out.Files, section)
 	}
 	return out, nil
+}
+
+// there says that the policy file is there already. Who asks for the section for
+// agents gets it all the same.
+func there(root *os.Root) bool {
+	_, err := root.Lstat(config.ProjectFile)
+	return err == nil
 }
 
 // begin makes the policy file; one that is there is somebody's work.

@@ -132,11 +132,12 @@ func (a *app) planCommand() *cobra.Command {
 	var f requestFlags
 	cmd := &cobra.Command{
 		Use:     "plan [flags] [--] [CMD…]",
-		Short:   "the decision alone: levels, reasons, missing layers; creates nothing",
+		Short:   "the decision alone: levels, reasons, missing layers; makes no task",
 		GroupID: groupMachine,
 		Long: `Decides as ` + "`run`" + ` would and prints what is required and why, what the chosen backend
 promises, and which layers are missing with the ways out. The exit status is 3 when a
-layer is missing.`,
+layer is missing. It makes no task and no boundary: it only fills caisson's own caches
+in its state folder.`,
 		Example: "  caisson plan -- npm test\n  caisson plan --need NET=2 --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := f.request(cmd, a.cfg.Env)

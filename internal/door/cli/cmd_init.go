@@ -18,7 +18,7 @@ func (a *app) initCommand() *cobra.Command {
 		Long: `Looks at the files of the commit that is checked out and writes a .caisson.yaml with what
 they tell about tasks, commented out: take away the # of what is true, and commit it.
 With --agents-md it also adds a section to AGENTS.md that asks agents to stop where a
-boundary is missing. The section enforces nothing; the boundary does.`,
+boundary is missing; a .caisson.yaml that is there stays as it is. The section enforces nothing; the boundary does.`,
 		Example: "  caisson init --print\n  caisson init --agents-md", Args: atMost(0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if in.Repo != "" && !filepath.IsAbs(in.Repo) {
@@ -44,6 +44,8 @@ boundary is missing. The section enforces nothing; the boundary does.`,
 					fmt.Fprintf(&b, "added a section to %s\n", clean(f.Path))
 				case f.Written:
 					fmt.Fprintf(&b, "wrote %s\n", clean(f.Path))
+				case filepath.Base(f.Path) != "AGENTS.md":
+					fmt.Fprintf(&b, "left as it is: %s\n", clean(f.Path))
 				default:
 					fmt.Fprintf(&b, "left as it is: %s has the section\n", clean(f.Path))
 				}

@@ -89,7 +89,7 @@ func (a *app) help(cmd *cobra.Command, _ []string) {
 	if long == "" {
 		long = cmd.Short
 	}
-	fmt.Fprintf(w, "%s\n\n%s\n  caisson %s\n", long, a.ui.paint(bold, "usage"), cmd.Use)
+	fmt.Fprintf(w, "%s\n\n%s\n  %s\n", long, a.ui.paint(bold, "usage"), usageLine(cmd))
 	if cmd.Example != "" {
 		fmt.Fprintf(w, "\n%s\n%s\n", a.ui.paint(bold, "examples"), cmd.Example)
 	}
@@ -103,6 +103,11 @@ func (a *app) help(cmd *cobra.Command, _ []string) {
 			strings.Join(laterFlags, ", --"), strings.Join(laterNets, "|"), strings.Join(laterBackends, "|"))
 	}
 	fmt.Fprintf(w, "\nExit statuses: `caisson help exit-codes`.\n")
+}
+
+// usageLine is how a command is called, with those that it stands below.
+func usageLine(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.Parent().CommandPath()+" "+cmd.Use, " ")
 }
 
 func (a *app) rootHelp(w io.Writer, root *cobra.Command) {
