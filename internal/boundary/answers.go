@@ -90,6 +90,9 @@ func (m *Manager) Answer(ctx context.Context, by door.Actor, a task.Answer) (*ta
 // answer answers in the process that holds the task. The answer is on record
 // before it counts.
 func (m *Manager) answer(ctx context.Context, l *live, by string, a task.Answer) (*task.Question, error) {
+	if by != hookDoor {
+		attend(l.dir)
+	}
 	return l.queue.Answer(by, a, func(q task.Question) error {
 		dctx, done := sys.Detach(ctx, time.Minute)
 		defer done()

@@ -115,6 +115,12 @@ func (m *Manager) inTurn(ctx context.Context, l *live, cmd task.Command, io *doo
 	if cmd.Dir == "" {
 		cmd.Dir = startDir(l, cmd.From)
 	}
+	if !l.once {
+		if err := m.mayBegin(ctx, l, cmd.Person); err != nil {
+			closeFiles(files)
+			return task.Outcome{}, false, err
+		}
+	}
 	if err := sys.Fault("call.before-intent"); err != nil {
 		closeFiles(files)
 		return task.Outcome{}, false, err

@@ -36,6 +36,8 @@ type carried struct {
 	Rules       policy.Calls
 	Unattended  bool
 	Plan        string
+	Stamp       string // of the decision, and until when it holds
+	Until       time.Time
 	Secrets     []string
 	Timed       bool
 	Left        time.Duration // of its time, when that is limited
@@ -75,7 +77,7 @@ func (m *Manager) Hand(id task.ID) (*Hand, error) {
 	}
 	c := carried{
 		ID: l.id, Name: l.name, Token: l.token, Dir: l.dir, Files: l.ws.Files, Checkout: l.checkout, Driver: l.driver, Spec: l.spec, Keep: l.keep,
-		Asking: l.asking, Rules: l.rules, Unattended: l.unattended, Plan: l.plan, Secrets: l.secrets, Timed: !l.until.IsZero(), Left: time.Until(l.until),
+		Asking: l.asking, Rules: l.rules, Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Secrets: l.secrets, Timed: !l.until.IsZero(), Left: time.Until(l.until),
 	}
 	var err error
 	if c.Lock, err = sys.FD(l.lock.File()); err != nil {
@@ -146,6 +148,7 @@ func (m *Manager) Take(ctx context.Context, state []byte) (task.ID, error) {
 		asking: c.Asking, rules: c.Rules, unattended: c.Unattended, plan: c.Plan, secrets: c.Secrets, ready: true,
 		ws: source.Workspace{Task: c.ID, Dir: c.Dir, Token: c.Token, Files: c.Files},
 	}
+	l.decision.known, l.decision.stamp, l.decision.until = true, c.Stamp, c.Until
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if c.Timed {
 		l.until = time.Now().Add(c.Left)

@@ -33,13 +33,18 @@ type decided struct {
 	explain bool        // somebody wants to know what there is beside the decision
 	// asked are the limits as a person gave them, before a parent's and the
 	// machine's were filled in.
-	asked  task.Limits
-	parent *task.View // nil: none
-	again  bool       // of a task that is on record
-	budget policy.MergedBudget
-	used   map[task.ID]int64 // bytes of tasks that no limit bounds
-	uses   []task.BudgetUse
-	quota  bool // the sum of all tasks is bounded too
+	asked     task.Limits
+	parent    *task.View    // nil: none
+	since     time.Time     // of a task that is on record: when a person last did something in it
+	inherited []task.Fact   // of the parent
+	stamp     string        // of what the decision rests on, from before it was made
+	unwatched time.Duration // of the policy in force
+	broadAt   time.Time     // when it will count as unwatched for long; zero: never, or it does
+	again     bool          // of a task that is on record
+	budget    policy.MergedBudget
+	used      map[task.ID]int64 // bytes of tasks that no limit bounds
+	uses      []task.BudgetUse
+	quota     bool // the sum of all tasks is bounded too
 	// rules is what the policy says, once it was asked.
 	rules     policy.Governing
 	argv      []string    // the one command that it is for; nil: any
@@ -75,6 +80,15 @@ func (m *Manager) decideInto(ctx context.Context, d *decided, req task.Request, 
 		return err
 	}
 	d.req, d.parent, d.argv = req, parent, argv
+	if parent != nil {
+		// What is known of its parent is known of it, whoever said it; what else is at
+		// work beside it is its own.
+		for _, f := range parent.Facts {
+			if f.What != task.Concurrency {
+				d.inherited = append(d.inherited, f)
+			}
+		}
+	}
 	if err := m.accepts(&d.req); err != nil {
 		return err
 	}
@@ -104,6 +118,7 @@ func (m *Manager) decideInto(ctx context.Context, d *decided, req task.Request, 
 
 // weigh says what a boundary around d.repo would be on this machine.
 func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []string) (err error) {
+	d.stamp = m.stamp(d.repo.Ref.Repo)
 	look := m.detecting(ctx, d, argv)
 	defer look.end()
 	if d.caps, err = d.probe(ctx); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/probe"
@@ -55,6 +56,8 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 	if d.req.Trust && !k.rules.NoTrust {
 		l.Familiar, l.Unfamiliar = "--trust", ""
 	}
+	d.unwatched = k.rules.Unwatched
+	l.Broad, d.broadAt = broad(d.req.Unattended, d.since, k.rules.Unwatched, time.Now())
 	if l.Overlaps, err = m.overlapping(ctx, d.repo.Ref, id); err != nil {
 		return nil, err
 	}
@@ -79,6 +82,7 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 	}
 	k.facts = policy.Defaults(l)
 	k.facts = append(k.facts, k.rules.Facts...)
+	k.facts = append(k.facts, d.inherited...)
 	for _, f := range d.before {
 		// What a launch or the moment said is said anew.
 		if f.Source != task.SourceDefault && f.Source != task.SourceInventory {

@@ -53,6 +53,9 @@ type Config struct {
 	// Policy says what the policy in force says about a task. May be nil: then
 	// only what is shipped counts, and the user decides what is theirs.
 	Policy func(ctx context.Context, s Subject) (policy.Governing, error)
+	// Stamp changes when a file does that Policy reads for the repository at repo.
+	// It is asked before every command. May be nil.
+	Stamp func(repo string) string
 	// Detect looks at a command and at the files of a repository at its base. May
 	// be nil: then nothing is found.
 	Detect func(ctx context.Context, repo *source.Repo, argv []string) (Seen, error)
@@ -151,6 +154,8 @@ type live struct {
 	// run in it, for its boundary is that of a trusted check.
 	command []string
 	only    bool
+
+	decision standingDecision
 
 	tools toolState
 	turns turns

@@ -141,6 +141,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, d.plan.Plan.Digest
 	l.rules, l.command, l.only = d.calls(), argv, d.only
 	l.checkout = d.repo.Ref.Repo
+	l.decision.begin(d)
 	l.spec.Token = l.token
 	l.ws = m.workspaceOf(id, d.repo.Ref)
 	l.ws.Token = l.token

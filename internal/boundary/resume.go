@@ -187,6 +187,8 @@ func (m *Manager) redecide(ctx context.Context, l *live, v *task.View, env []str
 	if err != nil {
 		return nil, err
 	}
+	attend(l.dir) // somebody resumes it
+	d.since = time.Now()
 	if d.repo, err = source.Reopen(l.ws, v.Source, v.Objects); err != nil {
 		return nil, err
 	}
@@ -213,7 +215,7 @@ func (m *Manager) asDecided(v *task.View, env []string) (*decided, error) {
 		Name: v.Name, Repo: s.Repo, Base: s.Base, At: s.Target, Strategy: s.Strategy, Dirty: s.Dirty, History: s.History, Backend: v.Backend,
 		Rootfs: v.Rootfs, Need: v.Need, Env: env, Limits: v.Limits, Keep: v.Keep, Trust: v.Trust, Unattended: v.Unattended, Agent: v.Agent, Person: true,
 	}}
-	d.asked, d.again = v.Limits, true
+	d.asked, d.again, d.since = v.Limits, true, attended(m.taskDir(v.ID), v)
 	if v.Asking != nil {
 		d.req.Asking = *v.Asking
 	}
@@ -268,6 +270,7 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	l.spec, l.secrets, l.checkout, l.driver = d.spec, d.secrets, d.repo.Ref.Repo, d.driver.Name()
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, plan.Digest
 	l.rules = d.calls()
+	l.decision.begin(d)
 	l.spec.Token = task.NewToken() // of the boundary; the files keep theirs
 	l.notes = weaker(d)
 	if _, err := l.log.Append(ctx, evidence.ResumeIntent, m.actor(), d.record(map[string]any{

@@ -111,6 +111,9 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 			_ = k.file.Close() // whoever wants it reads on
 		}
 	}()
+	if err := m.mayBegin(ctx, l, false); err != nil {
+		return res, m.refuseErr(ctx, l, k, res, err)
+	}
 	if err = m.permit(ctx, l, k, res); err == nil {
 		err = m.takeTurn(ctx, l, k, res)
 	}
@@ -266,6 +269,15 @@ func (m *Manager) refuse(ctx context.Context, l *live, k *toolCall, res *task.To
 		return errors.Join(why, err)
 	}
 	return why
+}
+
+// refuseErr is refuse for an error from elsewhere.
+func (m *Manager) refuseErr(ctx context.Context, l *live, k *toolCall, res *task.ToolResult, err error) error {
+	var why *task.Error
+	if errors.As(err, &why) {
+		return m.refuse(ctx, l, k, res, why)
+	}
+	return err
 }
 
 // actor is who an event of the call is attributed to.

@@ -248,3 +248,42 @@ func File(source task.Source, name string) (policy.Sourced, error) {
 	}
 	return sourced(source, name, data)
 }
+
+// Stamp changes when one of the files does that Read reads. It looks at names,
+// sizes and times and reads nothing.
+func (p Places) Stamp() string {
+	var b strings.Builder
+	if p.Operator != "" {
+		if es, err := os.ReadDir(p.Operator); err == nil {
+			for _, e := range es {
+				b.WriteString(e.Name())
+				stampOf(&b, filepath.Join(p.Operator, e.Name()))
+			}
+		} else if !absent(err) {
+			b.WriteString(err.Error())
+		}
+	}
+	if p.User != "" {
+		stampOf(&b, p.User)
+	}
+	return b.String()
+}
+
+// StampOf is the same of some other file or folder.
+func StampOf(name string) string {
+	var b strings.Builder
+	stampOf(&b, name)
+	return b.String()
+}
+
+func stampOf(b *strings.Builder, name string) {
+	i, err := os.Stat(name)
+	switch {
+	case err == nil:
+		fmt.Fprintf(b, ":%d.%d.%o;", i.Size(), i.ModTime().UnixNano(), i.Mode())
+	case absent(err):
+		b.WriteString(":-;")
+	default:
+		b.WriteString(":" + err.Error() + ";")
+	}
+}

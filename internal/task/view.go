@@ -312,6 +312,8 @@ type Command struct {
 	TTY  bool     `json:"tty"`
 	Rows uint16   `json:"rows,omitempty"`
 	Cols uint16   `json:"cols,omitempty"`
+	// Person: a person is at a terminal and typed it. Doors set it from what they know.
+	Person bool `json:"-"`
 }
 
 // Outcome is how a command ended. Observed says whether the host's kernel told

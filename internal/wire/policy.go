@@ -275,3 +275,8 @@ func findProgram(top string) func(string) (string, bool) {
 		return p, !config.Inside(top, p) && !config.Inside(top, real)
 	}
 }
+
+// stamp changes when a file does that govern reads for the repository at repo.
+func (h *house) stamp(repo string) string {
+	return config.PlacesOf(h.dirs.Config, h.who.UID).Stamp() + config.StampOf(filepath.Join(h.dirs.State, "trusted")) + config.StampOf(filepath.Join(repo, config.ProjectFile))
+}

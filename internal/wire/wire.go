@@ -123,7 +123,7 @@ func newHouse(dirs sys.Dirs, db *inventory.DB, near bool, note func(string)) *ho
 		cfg.Near = h.near
 	}
 	cfg.Drivers = remember(all.Drivers(all.Config{Worker: h.worker}), dirs.State, h.worker)
-	cfg.Policy, cfg.Detect = h.govern, h.detect
+	cfg.Policy, cfg.Detect, cfg.Stamp = h.govern, h.detect, h.stamp
 	linuxParts(&cfg)
 	h.manager = boundary.New(cfg)
 	return h

@@ -97,7 +97,8 @@ func (s *session) caughtAll() { <-s.ready }
 
 // command returns the command as the engine wants it.
 func (s *session) command(argv []string, dir string, env []string) task.Command {
-	c := task.Command{Argv: argv, Dir: dir, From: s.a.cfg.Dir, Env: env, TTY: s.tty}
+	c := task.Command{Argv: argv, Dir: dir, From: s.a.cfg.Dir, Env: env, TTY: s.tty,
+		Person: isTerminal(s.a.cfg.Stdin) && isTerminal(s.a.cfg.Stderr)}
 	if s.tty {
 		if w, h, err := term.GetSize(fdOf(s.a.cfg.Stdin)); err == nil {
 			c.Rows, c.Cols = uint16(h), uint16(w)

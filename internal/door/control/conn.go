@@ -78,21 +78,22 @@ type meant struct {
 
 // command is a task.Command whose texts, which may be any bytes, survive JSON.
 type command struct {
-	Argv [][]byte `json:"argv"`
-	Dir  []byte   `json:"dir"`
-	From []byte   `json:"from"`
-	Env  [][]byte `json:"env"`
-	TTY  bool     `json:"tty"`
-	Rows uint16   `json:"rows,omitempty"`
-	Cols uint16   `json:"cols,omitempty"`
+	Argv   [][]byte `json:"argv"`
+	Dir    []byte   `json:"dir"`
+	From   []byte   `json:"from"`
+	Env    [][]byte `json:"env"`
+	TTY    bool     `json:"tty"`
+	Rows   uint16   `json:"rows,omitempty"`
+	Cols   uint16   `json:"cols,omitempty"`
+	Person bool     `json:"person,omitempty"`
 }
 
 func toCommand(c task.Command) *command {
-	return &command{Argv: task.Raw(c.Argv), Dir: []byte(c.Dir), From: []byte(c.From), Env: task.Raw(c.Env), TTY: c.TTY, Rows: c.Rows, Cols: c.Cols}
+	return &command{Argv: task.Raw(c.Argv), Dir: []byte(c.Dir), From: []byte(c.From), Env: task.Raw(c.Env), TTY: c.TTY, Rows: c.Rows, Cols: c.Cols, Person: c.Person}
 }
 
 func (c *command) command() task.Command {
-	return task.Command{Argv: task.Texts(c.Argv), Dir: string(c.Dir), From: string(c.From), Env: task.Texts(c.Env), TTY: c.TTY, Rows: c.Rows, Cols: c.Cols}
+	return task.Command{Argv: task.Texts(c.Argv), Dir: string(c.Dir), From: string(c.From), Env: task.Texts(c.Env), TTY: c.TTY, Rows: c.Rows, Cols: c.Cols, Person: c.Person}
 }
 
 // output is what a program just wrote.
