@@ -77,7 +77,7 @@ func (m *Manager) Hand(id task.ID) (*Hand, error) {
 	}
 	c := carried{
 		ID: l.id, Name: l.name, Token: l.token, Dir: l.dir, Files: l.ws.Files, Checkout: l.checkout, Driver: l.driver, Spec: l.spec, Keep: l.keep,
-		Asking: l.asking, Rules: l.rules, Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Secrets: l.secrets, Timed: !l.until.IsZero(), Left: time.Until(l.until),
+		Asking: l.asking, Rules: *l.ruled(), Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Secrets: l.secrets, Timed: !l.until.IsZero(), Left: time.Until(l.until),
 	}
 	var err error
 	if c.Lock, err = sys.FD(l.lock.File()); err != nil {
@@ -145,9 +145,10 @@ func (m *Manager) Take(ctx context.Context, state []byte) (task.ID, error) {
 	}
 	l := &live{
 		id: c.ID, name: c.Name, token: c.Token, dir: c.Dir, checkout: c.Checkout, driver: c.Driver, spec: c.Spec, keep: c.Keep,
-		asking: c.Asking, rules: c.Rules, unattended: c.Unattended, plan: c.Plan, secrets: c.Secrets, ready: true,
+		asking: c.Asking, unattended: c.Unattended, plan: c.Plan, secrets: c.Secrets, ready: true,
 		ws: source.Workspace{Task: c.ID, Dir: c.Dir, Token: c.Token, Files: c.Files},
 	}
+	l.rules.Store(&c.Rules)
 	l.decision.known, l.decision.stamp, l.decision.until = true, c.Stamp, c.Until
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if c.Timed {

@@ -186,6 +186,9 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 	if in.Acceptances, err = m.acceptances(ctx, k.rules); err != nil {
 		return err
 	}
+	if d.parent != nil {
+		in.Acceptances = policy.NotInherited(in.Acceptances, d.parent)
+	}
 	if d.plan, err = policy.Decide(in); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/approval"
@@ -164,7 +165,7 @@ type live struct {
 	// What a person said about tool calls, and the digest of the plan that they
 	// are made under.
 	asking     task.Asking
-	rules      policy.Calls // and what the policy says about them
+	rules      atomic.Pointer[policy.Calls] // and what the policy in force says about them; see ruled
 	unattended bool
 	plan       string
 

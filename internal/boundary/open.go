@@ -139,7 +139,8 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	l.spec, l.driver = d.spec, d.driver.Name()
 	l.secrets = d.secrets
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, d.plan.Plan.Digest
-	l.rules, l.command, l.only = d.calls(), argv, d.only
+	l.ruleBy(d)
+	l.command, l.only = argv, d.only
 	l.checkout = d.repo.Ref.Repo
 	l.decision.begin(d)
 	l.spec.Token = l.token

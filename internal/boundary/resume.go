@@ -269,7 +269,7 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	plan := &d.plan.Plan
 	l.spec, l.secrets, l.checkout, l.driver = d.spec, d.secrets, d.repo.Ref.Repo, d.driver.Name()
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, plan.Digest
-	l.rules = d.calls()
+	l.ruleBy(d)
 	l.decision.begin(d)
 	l.spec.Token = task.NewToken() // of the boundary; the files keep theirs
 	l.notes = weaker(d)

@@ -149,6 +149,7 @@ func (m *Manager) still(ctx context.Context, l *live) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+	l.ruleBy(d) // at once, whatever comes of the rest
 	b := policy.StandingBoundary{Task: l.id, Proved: task.Vector{}, Seen: map[task.Axis]string{}, Began: v.Accepted, Now: time.Now()}
 	for _, lv := range v.Levels {
 		b.Proved[lv.Axis], b.Seen[lv.Axis] = lv.Proved, lv.Seen
@@ -169,4 +170,18 @@ func (m *Manager) still(ctx context.Context, l *live) (time.Time, error) {
 		until = d.broadAt
 	}
 	return until, err
+}
+
+// ruled is what the policy says about calls; it does not change under who has it.
+func (l *live) ruled() *policy.Calls {
+	if r := l.rules.Load(); r != nil {
+		return r
+	}
+	return &policy.Calls{}
+}
+
+// ruleBy has the rules of a decision count from here on.
+func (l *live) ruleBy(d *decided) {
+	r := d.calls()
+	l.rules.Store(&r)
 }

@@ -19,13 +19,13 @@ import (
 // the operator's own programs, which can only be stricter.
 func (m *Manager) judge(ctx context.Context, l *live, k *toolCall) policy.Answer {
 	linked := false
-	if len(l.asking.Rules) > 0 || l.rules.AboutPaths() || len(l.rules.Hooks) > 0 {
+	if len(l.asking.Rules) > 0 || l.ruled().AboutPaths() || len(l.ruled().Hooks) > 0 {
 		linked = l.unsure(k)
 	}
 	c := l.policyCall(k, linked)
 	c.Unattended = false // a hook may still deny what would be asked
-	a := l.rules.Judge(l.asking.Rules, c)
-	if len(l.rules.Hooks) > 0 && a.Verdict != task.VerdictDeny {
+	a := l.ruled().Judge(l.asking.Rules, c)
+	if len(l.ruled().Hooks) > 0 && a.Verdict != task.VerdictDeny {
 		call := &policy.HookCall{ID: k.id, Digest: k.digest, Tool: k.tool, Argv: k.argv, Dir: k.dir, Paths: k.names, Linked: linked}
 		switch x := k.args.(type) {
 		case *contract.ShellArgs:
@@ -33,7 +33,7 @@ func (m *Manager) judge(ctx context.Context, l *live, k *toolCall) policy.Answer
 		case *contract.ShellInputArgs:
 			call.Script = x.Text
 		}
-		a, k.consulted = m.consult(ctx, l.rules.Hooks, l.asked("tool", call), a)
+		a, k.consulted = m.consult(ctx, l.ruled().Hooks, l.asked("tool", call), a)
 	}
 	if a.Verdict == task.VerdictAsk && l.unattended {
 		a.Verdict, a.Rule = task.VerdictDeny, a.String()+", and nobody is there to ask"
@@ -100,7 +100,7 @@ func (l *live) point(k *toolCall) policy.ToolPoint {
 			p.Paths = append(p.Paths, filepath.Join(l.checkout, rel))
 		}
 	}
-	if !l.rules.AboutCommands() {
+	if !l.ruled().AboutCommands() {
 		return p
 	}
 	switch a := k.args.(type) {
@@ -108,7 +108,7 @@ func (l *live) point(k *toolCall) policy.ToolPoint {
 		look := func(name string) []byte { return l.look(filepath.Join(k.dir, name), lookText).text }
 		_, path := a.Env["PATH"]
 		p.Commands = CommandPoints(a.Argv, a.Command, look)
-		if !path && l.rules.Default.Value != "" {
+		if !path && l.ruled().Default.Value != "" {
 			Resolve(p.Commands, l.resolve)
 		}
 		if len(a.Env) > 0 {
@@ -252,10 +252,10 @@ func (m *Manager) mayCall(ctx context.Context, l *live, cmd task.Command, digest
 		return nil, m.refuseCall(ctx, l, cmd, digest, task.Errorf(task.CodeDenied, "exec", "task %s was given for one trusted check alone, and has the boundary of one", l.id).
 			WithHint("`caisson run` or `caisson open` makes another task"))
 	}
-	if own || len(l.rules.Denied)+len(l.rules.Hooks) == 0 {
+	if own || len(l.ruled().Denied)+len(l.ruled().Hooks) == 0 {
 		return nil, nil // of a run it was asked about when the task was decided
 	}
-	said, err := m.mayRun(ctx, &l.rules, l.unattended, l.asked("exec", &policy.HookCall{Digest: digest, Argv: cmd.Argv, Dir: cmd.Dir, Env: envNames(cmd.Env)}))
+	said, err := m.mayRun(ctx, l.ruled(), l.unattended, l.asked("exec", &policy.HookCall{Digest: digest, Argv: cmd.Argv, Dir: cmd.Dir, Env: envNames(cmd.Env)}))
 	if err != nil {
 		return said, m.refuseCall(ctx, l, cmd, digest, err)
 	}

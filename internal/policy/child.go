@@ -152,3 +152,11 @@ func Within(parent *task.View, p *task.PlanReport, tools []task.Tool) error {
 	}
 	return nil
 }
+
+// NotInherited leaves out what was accepted for a parent: a child needs an
+// acceptance of its own. The operator's standing ones are nobody's to inherit.
+func NotInherited(all []task.Acceptance, parent *task.View) []task.Acceptance {
+	return slices.DeleteFunc(slices.Clone(all), func(a task.Acceptance) bool {
+		return !a.Standing && (a.Task == parent.ID || slices.ContainsFunc(parent.Accepted, func(c task.Covered) bool { return c.Acceptance.ID == a.ID }))
+	})
+}

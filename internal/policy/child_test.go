@@ -102,3 +102,67 @@ func TestWithin(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestChildHasItsOwnAcceptances: what was accepted for a parent covers nothing of
+// a child, what the operator lets stand does, and so does what was accepted since
+// for the child itself.
+func TestChildHasItsOwnAcceptances(t *testing.T) {
+	p := parent()
+	p.Accepted = []task.Covered{{Axis: task.KRN, Acceptance: task.Acceptance{ID: "a-command"}}, {Axis: task.NET, Acceptance: task.Acceptance{ID: "standing:/etc/x:1", Standing: true}}}
+	all := []task.Acceptance{{ID: "a-command"}, {ID: "a-task", Task: p.ID}, {ID: "standing:/etc/x:1", Standing: true}, {ID: "mine", Task: "tchild"}}
+	var left []string
+	for _, a := range NotInherited(all, p) {
+		left = append(left, a.ID)
+	}
+	if got := strings.Join(left, " "); got != "standing:/etc/x:1 mine" {
+		t.Errorf("left: %s", got)
+	}
+	if len(all) != 4 || all[0].ID != "a-command" {
+		t.Error("the list of all was changed")
+	}
+}
+
+// TestStill holds a boundary that stands against what is needed later.
+func TestStill(t *testing.T) {
+	now := time.Unix(5000, 0)
+	decide := func(floor int, op int) *Decision {
+		d, err := Decide(Input{Facts: Defaults(Launch{Familiar: "yes", Supervised: true}), Backend: "linux", Promised: task.Vector{task.SRC: 3, task.PRC: 3, task.FS: 3, task.NET: 4, task.RES: 2, task.KRN: 1, task.CPL: 2, task.CHN: 2, task.CRD: 4, task.EVD: 2, task.CLN: 2, task.SVC: task.LevelNA},
+			Floors: []Floor{{Axis: task.KRN, Level: floor, Source: task.SourceOperator, Where: "/etc/p.yaml:7"}}, Operator: task.Vector{task.KRN: op}, Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	proved := task.Vector{task.SRC: 3, task.PRC: 3, task.FS: 3, task.NET: 4, task.RES: 2, task.KRN: 1, task.CPL: 2, task.CHN: 2, task.CRD: 4, task.EVD: 2, task.CLN: 2}
+	began := func(required, level int, ttl time.Duration, standing bool) []task.Covered {
+		return []task.Covered{{Axis: task.KRN, Required: required, Effective: 1, Acceptance: task.Acceptance{ID: "a", Axis: task.KRN, Level: level, Expires: now.Add(ttl), Standing: standing}}}
+	}
+	for name, c := range map[string]struct {
+		floor, op int
+		began     []task.Covered
+		revoked   bool
+		ok        bool
+	}{
+		"nothing changed":         {1, 0, nil, false, true},
+		"a floor was raised":      {2, 2, nil, false, false},
+		"and had been accepted":   {2, 0, began(2, 1, time.Hour, false), false, true},
+		"which was revoked":       {2, 0, began(2, 1, time.Hour, false), true, false},
+		"which is over":           {2, 0, began(2, 1, -time.Second, false), false, false},
+		"for less than is needed": {3, 0, began(2, 1, time.Hour, false), false, false},
+		"for more than there is":  {2, 0, began(2, 2, time.Hour, false), false, false},
+		"below the operator's":    {2, 2, began(2, 1, time.Hour, false), false, false},
+		"that stood, and no more": {2, 0, began(2, 1, time.Hour, true), false, false},
+	} {
+		until, err := decide(c.floor, c.op).Still(StandingBoundary{Task: "tx", Proved: proved, Began: c.began, Now: now, Revoked: func(string) bool { return c.revoked }})
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if err != nil && (task.CodeOf(err) != task.CodeBoundaryMissing || !strings.Contains(err.Error(), "/etc/p.yaml:7") || !strings.Contains(task.HintOf(err), "caisson close tx") || strings.Contains(task.HintOf(err), "caisson accept") != (c.op <= 1)) {
+			t.Errorf("%s: %v; %s", name, err, task.HintOf(err))
+		}
+		if c.ok && len(c.began) > 0 && !until.Equal(now.Add(time.Hour)) {
+			t.Errorf("%s: until %v", name, until)
+		}
+	}
+}
