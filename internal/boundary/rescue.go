@@ -239,7 +239,7 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 		*now = removedNow
 	}
 	more := false
-	for _, sub := range []string{"source", "shadow.git", "home", "out", "rescue-out", applyDir} {
+	for _, sub := range []string{"source", "shadow.git", "home", "out", "rescue-out", "attended", applyDir} {
 		some, err := source.RemoveSome(ctx, filepath.Join(l.dir, sub), now)
 		if err != nil {
 			return false, err
