@@ -31,6 +31,9 @@ func (d *Decision) Still(b StandingBoundary) (until time.Time, err error) {
 	}
 	var ms []task.Missing
 	for _, a := range task.Short(d.Required, b.Proved) {
+		if _, later := deferred[a]; later {
+			continue // asked when a result leaves, not before a command
+		}
 		have := b.Proved[a]
 		ok := false
 		for _, c := range d.Plan.Accepted {
