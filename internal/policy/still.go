@@ -31,7 +31,7 @@ func (d *Decision) Still(b StandingBoundary) (until time.Time, err error) {
 	}
 	var ms []task.Missing
 	for _, a := range task.Short(d.Required, b.Proved) {
-		if _, later := deferred[a]; later {
+		if _, later := leaving[a]; later {
 			continue // asked when a result leaves, not before a command
 		}
 		have := b.Proved[a]
