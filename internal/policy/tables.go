@@ -12,7 +12,7 @@ import (
 func (d *Decision) missing(a task.Axis, need, have int, why, lower string) task.Missing {
 	hostile := d.profile[task.CodeTrust].Value == "hostile"
 	return task.Missing{Axis: a, Required: need, Effective: have, WhyRequired: why, WhyLower: lower, Reasons: d.reasons[a],
-		Shared: shared(&d.in, a, have), Blast: blast(&d.in, a, have), Options: d.options(a, need), Acceptable: Acceptable(a, have, hostile)}
+		Shared: shared(&d.in, a, have), Blast: blast(&d.in, a, have), Options: d.options(a, need), Acceptable: d.acceptable(a, have, hostile)}
 }
 
 // sharedState says what stays shared at each level of an axis; the last entry
@@ -210,4 +210,15 @@ func quoteArg(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// acceptable says who may accept a gap of this plan.
+func (d *Decision) acceptable(a task.Axis, have int, hostile bool) []string {
+	switch {
+	case max(have, 0) < d.in.Operator[a]:
+		return []string{"nobody: it is below a floor of the policy, and only a change of the policy lowers that"}
+	case d.in.Rules.Alone:
+		return []string{"user (there is no operator beside you)"}
+	}
+	return Acceptable(a, have, hostile)
 }
