@@ -39,6 +39,7 @@ var elsewhere = map[string]bool{
 	"swap.exchanged": true, "swap.durable": true, "swap.committed": true, "swap.removed": true,
 	"deliver.planned": true, "deliver.intended": true, "deliver.applied": true, "branch.intended": true, "branch.made": true, "export.intended": true, "export.made": true,
 	"budget.queued": true, "budget.turn": true, // TestBudgetKilled
+	"check.intended": true, "check.measured": true, "check.recorded": true, // TestCheckKilled
 	// TestRemovalKilled
 	"removal.handing": true, "removal.handed": true, "removal.owned": true, "removal.told": true,
 	"tool.before-intent": true, "tool.after-intent": true, "tool.carried": true, "tool.before-outcome": true, // TestToolKilled, TestReadRecorded
