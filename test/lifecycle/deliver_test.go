@@ -208,9 +208,12 @@ func TestDeliverKilled(t *testing.T) {
 				continue
 			}
 			open := w.made("open", "CAISSON_FAULT="+target+":kill")
+			pid := w.show(open).Supervisor.PID
 			if r := w.do(nil, "apply", "--allow-risky", open); r.Exit == 0 || !strings.Contains(r.Stderr, "outcome_unknown") {
 				t.Errorf("%s: %v", target, r)
 			}
+			// Its end of the socket is closed a moment before it is dead.
+			harness.Eventually(t, "the supervisor is dead", func() bool { return !alive(pid) && w.unowned(open) })
 			w.ok("ls")
 			look(target, "was open", open)
 		}
