@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -252,5 +253,19 @@ func (m *Manager) Revoke(ctx context.Context, by door.Actor, id, reason string) 
 // withinTask says that this process is a member of a task's control group.
 func withinTask() bool {
 	b, err := os.ReadFile("/proc/self/cgroup")
-	return err == nil && strings.Contains(string(b), "/caisson-t")
+	return err == nil && namesTask(string(b))
+}
+
+// aTask is the part of a control group's name that every backend gives it: the
+// installation, the task, and the beginning of its token.
+var aTask = regexp.MustCompile(`/caisson-[a-z2-7]+-t[a-z2-7]{10}-[a-z2-7]{8}(\.scope)?(/|$)`)
+
+// namesTask says that a /proc/PID/cgroup names a task's control group.
+func namesTask(groups string) bool {
+	for line := range strings.Lines(groups) {
+		if aTask.MatchString(strings.TrimSuffix(line, "\n")) {
+			return true
+		}
+	}
+	return false
 }
