@@ -50,7 +50,7 @@ func (m *Manager) refused(ctx context.Context, d *decided, argv []string) error 
 	if err == nil {
 		return nil
 	}
-	answered := d.plan.Answered()
+	answered := d.plan.Plan.Answered()
 	body := d.record(map[string]any{"missing": d.plan.Plan.Missing, "answered": answered, "source": d.repo.Ref, "unattended": d.req.Unattended, "argv0": first(argv)})
 	if rerr := m.recordDecision(ctx, evidence.BoundaryBlocked, body); rerr != nil {
 		m.cfg.Log("the refusal could not be put on record: " + rerr.Error())
@@ -187,7 +187,7 @@ func (m *Manager) toAccept(ctx context.Context, q *task.AcceptRequest) (*task.Ac
 		if d.plan.Blocked() == nil {
 			return nil, rules, "", task.Errorf(task.CodeState, "accept", "nothing is missing for task %s", t.ID())
 		}
-		r := d.plan.Answered()
+		r := d.plan.Plan.Answered()
 		rep, id = &r, t.ID()
 		if q.Scope == "" {
 			q.Scope = task.ScopeTask
@@ -196,15 +196,8 @@ func (m *Manager) toAccept(ctx context.Context, q *task.AcceptRequest) (*task.Ac
 	if q.Scope == "" {
 		q.Scope = task.ScopeCommand
 	}
-	if m.cfg.Policy != nil {
-		var err error
-		if rules, err = m.cfg.Policy(ctx, Subject{Person: true}); err != nil {
-			return nil, rules, "", err
-		}
-	} else {
-		rules.Accept.Alone = true
-	}
-	return rep, rules, id, nil
+	rules, err := m.rulesOf(ctx, nil)
+	return rep, rules, id, err
 }
 
 // refusal finds the report with this digest, with or without a command, among
@@ -229,12 +222,9 @@ func (m *Manager) refusal(digest string) (found *task.AcceptReport) {
 
 // Acceptances implements door.Engine.
 func (m *Manager) Acceptances(ctx context.Context) ([]task.Acceptance, error) {
-	var rules policy.Governing
-	if m.cfg.Policy != nil {
-		var err error
-		if rules, err = m.cfg.Policy(ctx, Subject{Person: true}); err != nil {
-			return nil, err
-		}
+	rules, err := m.rulesOf(ctx, nil)
+	if err != nil {
+		return nil, err
 	}
 	return m.acceptances(ctx, rules)
 }

@@ -292,10 +292,7 @@ func (d *decided) withinParent(tx *inventory.Tx) error {
 // Budget implements door.Engine.
 func (m *Manager) Budget(ctx context.Context) (*task.BudgetReport, error) {
 	rep := &task.BudgetReport{}
-	if m.cfg.Policy == nil {
-		return rep, nil
-	}
-	rules, err := m.cfg.Policy(ctx, Subject{Person: true})
+	rules, err := m.rulesOf(ctx, nil)
 	if err != nil || !rules.Budget.Set() {
 		return rep, err
 	}

@@ -43,15 +43,13 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 	k := &known{}
 	var err error
 	k.rules = d.rules
-	l := policy.Launch{Supervised: d.req.Terminal && !d.req.Unattended, Command: argv, Unfamiliar: k.rules.Unfamiliar, Familiar: k.rules.Familiar}
+	l := policy.Launch{Supervised: d.req.Terminal && !d.req.Unattended, Unfamiliar: k.rules.Unfamiliar, Familiar: k.rules.Familiar}
 	if r := k.rules.Rules; r != nil && l.Familiar == "" && l.Unfamiliar == "" && (r.AllowTrust.From != policy.Origin{}) && !r.AllowTrust.Value {
 		l.Unfamiliar = "no trust of the policy names the repository, and allow_trust is false (" + r.AllowTrust.From.String() + ")"
 	}
-	if l.Familiar == "" && l.Unfamiliar == "" {
-		// Another user's repository got here only because git was told to trust it.
-		if d.req.Person {
-			l.Familiar = "a person started the task"
-		}
+	// Another user's repository got here only because git was told to trust it.
+	if l.Familiar == "" && l.Unfamiliar == "" && d.req.Person {
+		l.Familiar = "a person started the task"
 	}
 	if d.req.Trust && !k.rules.NoTrust {
 		l.Familiar, l.Unfamiliar = "--trust", ""
@@ -125,11 +123,7 @@ func (m *Manager) detecting(ctx context.Context, d *decided, argv []string) *det
 	subject := Subject{Request: d.req, Repo: d.repo, Person: d.req.Person}
 	go func() {
 		defer close(l.ruled)
-		if m.cfg.Policy == nil {
-			l.rules.Accept.Alone = true
-			return
-		}
-		l.rules, l.rulesErr = m.cfg.Policy(ctx, subject)
+		l.rules, l.rulesErr = m.governing(ctx, subject)
 	}()
 	return l
 }

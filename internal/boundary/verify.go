@@ -48,14 +48,20 @@ func (m *Manager) verification(ctx context.Context, v *task.View, tree string) (
 // what they and the repository say of that task's repository, where it is still
 // there. What a repository demanded of a task is on record with the task.
 func (m *Manager) rulesOf(ctx context.Context, v *task.View) (policy.Governing, error) {
-	if m.cfg.Policy == nil {
-		return policy.Governing{Accept: policy.AcceptRules{Alone: true}}, nil
-	}
 	s := Subject{Person: true}
 	if v != nil {
 		if repo, err := source.Reopen(m.workspaceOf(v.ID, v.Source), v.Source, v.Objects); err == nil {
 			s.Repo = repo
 		}
+	}
+	return m.governing(ctx, s)
+}
+
+// governing is what the policy in force says of s. Where none is read only what
+// is shipped counts, and the user decides what is theirs.
+func (m *Manager) governing(ctx context.Context, s Subject) (policy.Governing, error) {
+	if m.cfg.Policy == nil {
+		return policy.Governing{Accept: policy.AcceptRules{Alone: true}}, nil
 	}
 	return m.cfg.Policy(ctx, s)
 }

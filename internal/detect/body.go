@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/caisson-dev/caisson/internal/task"
 )
 
 // body analyses the script that a command names, where the caller can show the
@@ -53,7 +55,7 @@ func (a *analyser) inFile(text, file, what string, line int) {
 	}
 	a.scripts[key] = true
 	was := *a
-	a.place, a.base, a.line, a.funcs = quote(file), line, 0, nil
+	a.place, a.base, a.line, a.funcs = task.QuotePath(file), line, 0, nil
 	a.depth++
 	a.outer = a.depth
 	a.script(text)

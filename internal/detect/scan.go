@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -44,8 +43,8 @@ const (
 )
 
 // Scan looks at the files of a tree and says what they would need if they were
-// used: a script that stands there may never run, and OfCommand tells such a
-// fact from one about the command that was given. Facts come in the order of their rules, and
+// used: a script that stands there may never run. A fact about the command that
+// was given has a rule CMD-nn instead. Facts come in the order of their rules, and
 // for each in the order of the tree. A file that cannot be understood is a fact with the value unknown, or
 // a note; an error is one of the tree or of the context.
 func Scan(ctx context.Context, tree Tree) ([]task.Fact, []Note, error) {
@@ -170,7 +169,7 @@ func (s *scan) found(rule, value, subject, p string, line int, sure task.Confide
 	if sample(p) && sure != task.Guess {
 		sure = task.Guess
 	}
-	at := quote(p)
+	at := task.QuotePath(p)
 	if line > 0 {
 		at += ":" + strconv.Itoa(line)
 	}
@@ -198,7 +197,7 @@ func (s *scan) once(rule, folder string) bool {
 func (s *scan) note(p, format string, args ...any) {
 	if len(s.notes) < 200 {
 		if p != "" {
-			p = quote(p)
+			p = task.QuotePath(p)
 		}
 		s.notes = append(s.notes, Note{Path: p, Text: fmt.Sprintf(format, args...)})
 	}
@@ -287,16 +286,7 @@ func folderOf(p, name string) string {
 	return path.Dir(p)
 }
 
-// quote shows a path so that no name can act on a terminal or look like two.
-func quote(p string) string {
-	plain := utf8.ValidString(p) && !strings.ContainsFunc(p, func(r rune) bool { return r != ' ' && !unicode.IsPrint(r) })
-	if plain && p != "" && p[0] != '"' {
-		return p
-	}
-	return strconv.QuoteToGraphic(p)
-}
-
-// quoteName is quote for a subject, which may be empty, and bounded.
+// quoteName is task.QuotePath for a subject, which may be empty, and bounded.
 func quoteName(s string) string {
 	if s == "" {
 		return ""
@@ -304,5 +294,5 @@ func quoteName(s string) string {
 	if len(s) > 200 {
 		s = strings.ToValidUTF8(s[:200], "") + "…"
 	}
-	return quote(s)
+	return task.QuotePath(s)
 }

@@ -1,7 +1,6 @@
 package detect
 
 import (
-	"strings"
 	"sync"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -40,10 +39,6 @@ var byID = sync.OnceValue(func() map[string]*Detector {
 	}
 	return m
 })
-
-// OfCommand reports whether the facts of a rule are about the command that was
-// given, and not about what the repository holds.
-func OfCommand(rule string) bool { return strings.HasPrefix(rule, "CMD-") }
 
 func detectorOf(id string) *Detector { return byID()[id] }
 

@@ -208,26 +208,3 @@ func May(a *task.Acceptance, c Claim) error {
 	}
 	return nil
 }
-
-// Answered is what an acceptance of this plan's gaps answers.
-func (d *Decision) Answered() task.AcceptReport { return AcceptReport(&d.Plan) }
-
-// AcceptReport is what an acceptance of a plan's gaps answers.
-func AcceptReport(p *task.PlanReport) task.AcceptReport {
-	r := task.AcceptReport{Report: p.Report, Gap: p.Gap, Repo: repoOf(p.Source), Policy: p.Policy, Short: map[task.Axis][2]int{}}
-	for _, f := range p.Facts {
-		r.Hostile = r.Hostile || f.What == task.CodeTrust && f.What.Risk(f.Value) >= f.What.Risk("hostile")
-	}
-	for _, m := range p.Missing {
-		r.Short[m.Axis] = [2]int{m.Required, m.Effective}
-	}
-	return r
-}
-
-// repoOf names a task's repository; where there is none, its folder.
-func repoOf(s task.SourceRef) string {
-	if s.CommonDir != "" {
-		return s.CommonDir
-	}
-	return s.Repo
-}

@@ -197,12 +197,12 @@ func (d *Decision) report(eff task.Vector, command string) string {
 		Facts                 []fact
 		Grants                []task.Grant
 		Command               string
-	}{Matrix, d.in.Backend, repoOf(d.in.Source), d.in.Source.Strategy, d.Required, eff, fs, known, sortedGrants(d.in.Grants), command})
+	}{Matrix, d.in.Backend, d.in.Source.Repository(), d.in.Source.Strategy, d.Required, eff, fs, known, sortedGrants(d.in.Grants), command})
 }
 
 // claim is what acceptances of a gap on a are held against.
 func (d *Decision) claim(a task.Axis, have int) Claim {
-	return Claim{Axis: a, Required: d.Required[a], Have: have, Report: d.Plan.Report, Gap: d.Plan.Gap, Task: d.in.Task, Repo: repoOf(d.in.Source),
+	return Claim{Axis: a, Required: d.Required[a], Have: have, Report: d.Plan.Report, Gap: d.Plan.Gap, Task: d.in.Task, Repo: d.in.Source.Repository(),
 		Now: d.in.Now, Unattended: d.in.Unattended, Hostile: task.CodeTrust.Risk(d.profile[task.CodeTrust].Value) >= task.CodeTrust.Risk("hostile"), OperatorFloor: d.in.Operator[a], Rules: d.in.Rules}
 }
 

@@ -130,7 +130,6 @@ type Launch struct {
 	// Broad says why nobody watches for long; empty: somebody may.
 	Broad    string
 	Overlaps []string // tasks at work on the same source
-	Command  []string // given with the launch; nil: a free shell
 	// Direct is work of a person in their own checkout that is short, watched
 	// and the only one there: row R1.
 	Direct bool

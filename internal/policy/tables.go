@@ -96,7 +96,7 @@ func (d *Decision) options(a task.Axis, need int) []string {
 		if in.NoTrust || slices.ContainsFunc(h.Facts, func(f task.Fact) bool { return f.Source == task.SourceOperator }) {
 			out = append(out, "have the operator name this repository under trust in their policy, with the day on which that ends")
 		} else {
-			out = append(out, "if you know this code: caisson trust "+quoteArg(in.Source.Repo)+" once, or --trust for this task")
+			out = append(out, "if you know this code: caisson trust "+task.ShellWord(in.Source.Repo)+" once, or --trust for this task")
 		}
 	}
 	out = append(out, in.Ways[a]...)
@@ -202,14 +202,6 @@ func notIsolated(in *Input, eff task.Vector) []string {
 	}
 	add("other tasks' changes: tasks that pass one by one do not prove that their results work together")
 	return out
-}
-
-// quoteArg makes a path one word of a shell.
-func quoteArg(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // acceptable says who may accept a gap of this plan.

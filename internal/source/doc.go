@@ -11,10 +11,6 @@ package source
 import (
 	"context"
 	"os"
-	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -63,14 +59,5 @@ func RememberIn(dir string) { git.RememberIn(dir) }
 // findGit returns the host's git.
 func findGit(ctx context.Context) (*git.Git, error) { return git.Find(ctx, os.Getenv("PATH")) }
 
-// quote shows a path: as it is when it is plain text, else in Go's quotes, so
-// that no name can act on a terminal or look like another one.
-func quote(path string) string {
-	plain := utf8.ValidString(path) && !strings.ContainsFunc(path, func(r rune) bool {
-		return r != ' ' && !unicode.IsPrint(r)
-	})
-	if plain && path != "" && path[0] != '"' {
-		return path
-	}
-	return strconv.QuoteToGraphic(path)
-}
+// quote shows a path in a message.
+func quote(path string) string { return task.QuotePath(path) }

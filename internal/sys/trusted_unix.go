@@ -5,7 +5,6 @@ package sys
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"slices"
@@ -155,22 +154,4 @@ func judge(fd int, name string, owners []int, way bool) error {
 		return fmt.Errorf("%s: %w: others may write to it (mode %04o)", name, ErrNotTrusted, mode&0o7777)
 	}
 	return nil
-}
-
-// ReadTrusted reads a file as OpenTrusted opens it, up to limit bytes; a longer
-// one is ErrTooLong.
-func ReadTrusted(name string, limit int64, owners ...int) ([]byte, error) {
-	f, err := OpenTrusted(name, owners...)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return nil, errors.Join(fmt.Errorf("%s is not a file", name), err)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = fmt.Errorf("%s: %w", name, ErrTooLong)
-	}
-	return b, err
 }

@@ -99,3 +99,24 @@ type AcceptReport struct {
 	Hostile bool            `json:"hostile,omitempty"`
 	Short   map[Axis][2]int `json:"short"` // required, effective
 }
+
+// Answered is what an acceptance of this plan's gaps answers.
+func (p *PlanReport) Answered() AcceptReport {
+	r := AcceptReport{Report: p.Report, Gap: p.Gap, Repo: p.Source.Repository(), Policy: p.Policy, Short: map[Axis][2]int{}}
+	for _, f := range p.Facts {
+		r.Hostile = r.Hostile || f.What == CodeTrust && CodeTrust.Risk(f.Value) >= CodeTrust.Risk("hostile")
+	}
+	for _, m := range p.Missing {
+		r.Short[m.Axis] = [2]int{m.Required, m.Effective}
+	}
+	return r
+}
+
+// Repository names a task's repository by its git directory; where there is none,
+// by the folder.
+func (s SourceRef) Repository() string {
+	if s.CommonDir != "" {
+		return s.CommonDir
+	}
+	return s.Repo
+}

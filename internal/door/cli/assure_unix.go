@@ -45,9 +45,7 @@ func (a *app) signWith(ctx context.Context, key string, q *task.AcceptRequest) (
 	if err != nil {
 		return "", "", err
 	}
-	if !filepath.IsAbs(key) {
-		key = filepath.Join(a.cfg.Dir, key)
-	}
+	key = under(a.cfg.Dir, key)
 	out, err := exec.CommandContext(ctx, gen, "-l", "-f", key).Output()
 	f := strings.Fields(string(out))
 	if err != nil || len(f) < 3 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -127,9 +126,7 @@ func (a *app) planned(ref string) (*task.AcceptReport, error) {
 	switch {
 	case ref == "-":
 	case strings.ContainsAny(ref, "/") || strings.HasSuffix(ref, ".json"):
-		if !filepath.IsAbs(ref) {
-			ref = filepath.Join(a.cfg.Dir, ref)
-		}
+		ref = under(a.cfg.Dir, ref)
 		f, err := openNoWait(ref)
 		if err != nil {
 			return nil, task.Errorf(task.CodeUsage, "cli", "%s: %w", ref, err)
@@ -150,16 +147,7 @@ func (a *app) planned(ref string) (*task.AcceptReport, error) {
 	if len(p.Missing) == 0 {
 		return nil, task.Errorf(task.CodeUsage, "cli", "nothing is missing in that plan: there is nothing to accept")
 	}
-	r := task.AcceptReport{Report: p.Report, Gap: p.Gap, Repo: p.Source.CommonDir, Policy: p.Policy, Short: map[task.Axis][2]int{}}
-	if r.Repo == "" {
-		r.Repo = p.Source.Repo
-	}
-	for _, m := range p.Missing {
-		r.Short[m.Axis] = [2]int{m.Required, m.Effective}
-	}
-	for _, f := range p.Facts {
-		r.Hostile = r.Hostile || f.What == task.CodeTrust && f.Value != "trusted" && f.Value != "unfamiliar"
-	}
+	r := p.Answered()
 	return &r, nil
 }
 

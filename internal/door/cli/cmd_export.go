@@ -74,7 +74,7 @@ func (a *app) renderBranch(w io.Writer, r *task.BranchReport) error {
 	}
 	t.printf("%s %s %s: %s, %s changed\n", a.ui.paint(bold, clean(name)), what, r.Object[:min(12, len(r.Object))], counted(r.Commits, "commit"), counted(r.Files, "file"))
 	t.notes(r.Notes)
-	word := shellQuote(clean(name))
+	word := task.ShellWord(clean(name))
 	t.printf("  git log %s, git diff HEAD...%s, git merge %s\n", word, word, word)
 	return t.err
 }
@@ -215,7 +215,7 @@ func (a *app) export(cmd *cobra.Command, in *door.ExportIn, to exporting) error 
 		t.printf("%s: %s of %s, %s changed%s\n", clean(r.To), r.Form, r.ID, counted(r.Files, "file"), size)
 	}
 	t.notes(r.Notes)
-	switch word := shellQuote(clean(r.To)); r.Form {
+	switch word := task.ShellWord(clean(r.To)); r.Form {
 	case "patch":
 		t.printf("  git apply --3way %s\n", word)
 	case "bundle":

@@ -21,9 +21,7 @@ With --agents-md it also adds a section to AGENTS.md that asks agents to stop wh
 boundary is missing; a .caisson.yaml that is there stays as it is. The section enforces nothing; the boundary does.`,
 		Example: "  caisson init --print\n  caisson init --agents-md", Args: atMost(0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if in.Repo != "" && !filepath.IsAbs(in.Repo) {
-				in.Repo = filepath.Join(a.cfg.Dir, in.Repo)
-			}
+			in.Repo = under(a.cfg.Dir, in.Repo)
 			o, err := doQuick[*door.InitOut](a, cmd, in.Repo, "init", &in)
 			if err != nil {
 				return err

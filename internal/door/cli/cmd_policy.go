@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -57,11 +56,7 @@ func (p *policyFlags) in(dir string) (door.PolicyIn, error) {
 	if in.As != "" && in.File == "" {
 		return in, task.Errorf(task.CodeUsage, "cli", "--as says whose a file is, and no file is named").WithHint("add --file FILE")
 	}
-	for _, at := range []*string{&in.Repo, &in.File} {
-		if *at != "" && !filepath.IsAbs(*at) {
-			*at = filepath.Join(dir, *at)
-		}
-	}
+	in.Repo, in.File = under(dir, in.Repo), under(dir, in.File)
 	return in, nil
 }
 
@@ -198,12 +193,7 @@ func (a *app) policyDiff() *cobra.Command {
 
 // comparePolicy compares two files. strict makes it an error that the second allows more.
 func (a *app) comparePolicy(cmd *cobra.Command, from, to string, strict bool) error {
-	in := door.CompareIn{From: from, To: to}
-	for _, at := range []*string{&in.From, &in.To} {
-		if !filepath.IsAbs(*at) {
-			*at = filepath.Join(a.cfg.Dir, *at)
-		}
-	}
+	in := door.CompareIn{From: under(a.cfg.Dir, from), To: under(a.cfg.Dir, to)}
 	o, err := doQuick[*door.CompareOut](a, cmd, "", "compare-policy", &in)
 	if err != nil {
 		return err
@@ -367,9 +357,7 @@ any more, and ` + "`caisson policy show`" + ` names the file.`,
 			if in.List && (in.Revoke || in.Repo != "") {
 				return usagef(cmd, "--list lists every repository")
 			}
-			if in.Repo != "" && !filepath.IsAbs(in.Repo) {
-				in.Repo = filepath.Join(a.cfg.Dir, in.Repo)
-			}
+			in.Repo = under(a.cfg.Dir, in.Repo)
 			o, err := doQuick[*door.TrustOut](a, cmd, in.Repo, "trust", &in)
 			if err != nil {
 				return err

@@ -30,7 +30,7 @@ func (a *app) explainStart(err error, argv []string, dir string, env []string, o
 	case e.Code == task.CodeNotExecutable:
 		e.Hint = "it needs the execute bit, and a script a first line such as #!/bin/sh; `sh FILE` runs one without"
 	case len(argv) == 1 && strings.ContainsAny(name, " \t\n|;&<>$"):
-		e.Hint = "the command is one word; for a shell's line: sh -c " + quoted(shellQuote(name))
+		e.Hint = "the command is one word; for a shell's line: sh -c " + quoted(task.ShellWord(name))
 	case strings.Contains(name, "/"):
 		e.Hint = a.hintFile(name, dir)
 	default:
@@ -65,7 +65,7 @@ func (a *app) hintFile(name, dir string) string {
 	if !filepath.IsAbs(name) || a.inWorkspace(path) {
 		return "it is in your checkout, but a task has what is committed at its base: commit it, or give a revision with --base" + also
 	}
-	return "it is on this host, but not visible inside: `--ro " + shellQuote(filepath.Dir(path)) + "` adds its folder, for reading" + also
+	return "it is on this host, but not visible inside: `--ro " + task.ShellWord(filepath.Dir(path)) + "` adds its folder, for reading" + also
 }
 
 // shebang returns the interpreter of a script, or "".
@@ -116,10 +116,10 @@ func onPath(name, path string) string {
 
 // roFlags are the flags that make dir/name visible, and what it is a link to.
 func roFlags(dir, name string) string {
-	flags := "--ro " + shellQuote(dir)
+	flags := "--ro " + task.ShellWord(dir)
 	if real, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
 		if home, err := filepath.EvalSymlinks(dir); err == nil && filepath.Dir(real) != home {
-			flags += " --ro " + shellQuote(filepath.Dir(real))
+			flags += " --ro " + task.ShellWord(filepath.Dir(real))
 		}
 	}
 	return flags
@@ -138,12 +138,4 @@ func (a *app) inWorkspace(path string) bool {
 	}
 	top := dirs[len(dirs)-1]
 	return path == top || strings.HasPrefix(path, top+string(filepath.Separator))
-}
-
-// shellQuote makes s one word of a shell.
-func shellQuote(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -263,7 +263,7 @@ func (a *app) renderClose(w io.Writer, r *task.CloseReport) error {
 		}
 	}
 	if b := bundleOf(r.Rescued); b != "" {
-		t.printf("  `caisson diff %s` shows it; `git fetch %s 'refs/caisson/*:refs/caisson/*'` brings it into a repository\n", r.ID, shellQuote(clean(b)))
+		t.printf("  `caisson diff %s` shows it; `git fetch %s 'refs/caisson/*:refs/caisson/*'` brings it into a repository\n", r.ID, task.ShellWord(clean(b)))
 	}
 	if k := r.Retention; k != nil {
 		t.printf("  files stay until %s: %s\n", k.Until.Local().Format(time.DateTime), clean(k.Why))

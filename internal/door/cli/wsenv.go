@@ -123,6 +123,14 @@ func readBounded(path string) ([]byte, error) {
 	return data, err
 }
 
+// under names a path that a person typed, from the folder dir; empty stays so.
+func under(dir, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
 // workspaceDirs returns the folders from the working directory and from --repo
 // up to the top of their repository.
 func workspaceDirs(dir, repo string) []string {
@@ -130,10 +138,7 @@ func workspaceDirs(dir, repo string) []string {
 	seen := map[string]bool{}
 	starts := []string{dir}
 	if repo != "" {
-		if !filepath.IsAbs(repo) {
-			repo = filepath.Join(dir, repo)
-		}
-		starts = append(starts, repo)
+		starts = append(starts, under(dir, repo))
 	}
 	for _, start := range starts {
 		if start == "" {
