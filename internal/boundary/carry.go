@@ -39,6 +39,7 @@ type carried struct {
 	Stamp       string // of the decision, and until when it holds
 	Until       time.Time
 	Secrets     []string
+	Resumed     *task.Retention // of a task that was kept before
 	Timed       bool
 	Left        time.Duration // of its time, when that is limited
 	Boundary    []byte
@@ -77,7 +78,7 @@ func (m *Manager) Hand(id task.ID) (*Hand, error) {
 	}
 	c := carried{
 		ID: l.id, Name: l.name, Token: l.token, Dir: l.dir, Files: l.ws.Files, Checkout: l.checkout, Driver: l.driver, Spec: l.spec, Keep: l.keep,
-		Asking: l.asking, Rules: *l.ruled(), Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Secrets: l.secrets, Timed: !l.until.IsZero(), Left: time.Until(l.until),
+		Asking: l.asking, Rules: *l.ruled(), Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Secrets: l.secrets, Resumed: l.resumed, Timed: !l.until.IsZero(), Left: time.Until(l.until),
 	}
 	var err error
 	if c.Lock, err = sys.FD(l.lock.File()); err != nil {
@@ -145,7 +146,7 @@ func (m *Manager) Take(ctx context.Context, state []byte) (task.ID, error) {
 	}
 	l := &live{
 		id: c.ID, name: c.Name, token: c.Token, dir: c.Dir, checkout: c.Checkout, driver: c.Driver, spec: c.Spec, keep: c.Keep,
-		asking: c.Asking, unattended: c.Unattended, plan: c.Plan, secrets: c.Secrets, ready: true,
+		asking: c.Asking, unattended: c.Unattended, plan: c.Plan, secrets: c.Secrets, resumed: c.Resumed, ready: true,
 		ws: source.Workspace{Task: c.ID, Dir: c.Dir, Token: c.Token, Files: c.Files},
 	}
 	l.rules.Store(&c.Rules)

@@ -104,6 +104,24 @@ func (m *Manager) End(ctx context.Context, id task.ID, why string) (*task.CloseR
 	return m.end(l, task.Errorf(task.CodeCanceled, "end", "%s", why), endOptions{})
 }
 
+// Forsake ends a task whose opener is gone before it could be told that the task
+// is ready. One that was resumed is kept as it was before: nobody meant to end it.
+func (m *Manager) Forsake(ctx context.Context, id task.ID) error {
+	l := m.lookup(id)
+	if l == nil {
+		return nil
+	}
+	cause := task.Errorf(task.CodeCanceled, "supervise", "whoever opened the task went away")
+	if l.resumed == nil {
+		_, err := m.end(l, cause, endOptions{})
+		return err
+	}
+	if err := m.failResume(ctx, l, cause); !errors.Is(err, cause) {
+		return err
+	}
+	return l.endErr
+}
+
 // Done returns a channel that is closed when the boundary of a task that this
 // process holds is ended for whatever reason; it is closed for a task that this
 // process does not hold any more.

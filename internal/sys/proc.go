@@ -39,9 +39,10 @@ func Alive(id Ident) bool { return Look(id) != Dead }
 
 // stat is what we read of /proc/PID/stat.
 type stat struct {
-	state byte
-	ppid  int
-	start uint64
+	state   byte
+	ppid    int
+	threads int
+	start   uint64
 }
 
 // parseStat reads /proc/PID/stat. The name of the program stands in
@@ -60,12 +61,20 @@ func parseStat(b []byte) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("process status: parent %q", f[1])
 	}
+	threads, err := strconv.Atoi(string(f[17]))
+	if err != nil {
+		return stat{}, fmt.Errorf("process status: %q threads", f[17])
+	}
 	start, err := strconv.ParseUint(string(f[19]), 10, 64)
 	if err != nil {
 		return stat{}, fmt.Errorf("process status: start time %q", f[19])
 	}
-	return stat{state: f[0][0], ppid: ppid, start: start}, nil
+	return stat{state: f[0][0], ppid: ppid, threads: threads, start: start}, nil
 }
 
-// dead reports whether the process does not run any more.
-func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' || s.state == 'x' }
+// dead reports whether the process does not run any more. The first thread of a
+// process can be a zombie while others run: for a moment it is so in every exec
+// that another thread calls.
+func (s stat) dead() bool {
+	return (s.state == 'Z' || s.state == 'X' || s.state == 'x') && s.threads <= 1
+}

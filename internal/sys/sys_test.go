@@ -180,6 +180,12 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("%q: %+v %v", comm, st, err)
 		}
 	}
+	for threads, dead := range map[string]bool{"0": true, "1": true, "2": false} {
+		st, err := parseStat([]byte("12 (x) Z" + strings.Replace(rest[2:], " 0 1 0 ", " 0 "+threads+" 0 ", 1)))
+		if err != nil || st.dead() != dead {
+			t.Errorf("a first thread that ended, %s in all: %+v %v", threads, st, err)
+		}
+	}
 	for _, bad := range []string{"", "12 (sh", "12 (sh) S 7", "12 (sh) S x" + strings.Repeat(" 1", 20), "12 (sh) S 1" + strings.Repeat(" x", 20)} {
 		if st, err := parseStat([]byte(bad)); err == nil {
 			t.Errorf("%q: %+v", bad, st)

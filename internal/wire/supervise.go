@@ -174,7 +174,9 @@ func (h *house) attend(ctx context.Context, id task.ID, out *json.Encoder) int {
 	ended := h.manager.Done(id)
 	if err := out.Encode(word{ID: id}); err != nil {
 		// Nobody heard: the task would be forgotten.
-		_, _ = h.manager.End(ctx, id, "whoever opened the task went away")
+		if err := h.manager.Forsake(ctx, id); err != nil {
+			noteOnStderr("the supervisor of task " + string(id) + ", whose opener went away: " + err.Error())
+		}
 		return 1
 	}
 	detachStdio()

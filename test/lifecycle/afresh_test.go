@@ -184,3 +184,49 @@ func TestSupervisorLostAfresh(t *testing.T) {
 		w.clean()
 	})
 }
+
+// TestResumerGone kills whoever resumed a task in the moment between its being
+// ready and their hearing so: it is kept, until the time and for the reason of
+// before, with every file. Nobody meant to end it.
+func TestResumerGone(t *testing.T) {
+	t.Parallel()
+	bin := faultBin(t)
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id, bin)
+		w.ok("open", "x")
+		w.ok("exec", "x", "--", "sh", "-c", "echo ignored-by-git >.git-less; echo done >work")
+		w.ok("keep", "--for", "90h", "--reason", "for later", "x")
+		if r := w.do(nil, "close", "--keep", "always", "x"); r.Exit != 7 {
+			t.Fatal(r)
+		}
+		before := w.show("x")
+		for _, at := range []string{"open.ready", "carry.exec"} {
+			resumer := w.start([]string{"CAISSON_FAULT=" + at + ":pause"}, "resume", "x")
+			var sup int
+			harness.Eventually(t, "the supervisor stops at "+at, func() bool {
+				v := w.show("x")
+				if v.State == "ready" && v.Supervisor != nil {
+					sup = v.Supervisor.PID
+				}
+				return sup != 0 && stopped(sup)
+			})
+			_ = resumer.Process.Kill()
+			_ = resumer.Wait()
+			if err := syscall.Kill(sup, syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			harness.Eventually(t, "the supervisor ends", func() bool { return !alive(sup) })
+			v := w.show("x")
+			if v.State != "kept" || v.Retention == nil || before.Retention == nil || v.Retention.Why != before.Retention.Why || !v.Retention.Until.Equal(before.Retention.Until) {
+				t.Fatalf("%s: %s (%s), kept by %+v; it was kept by %+v", at, v.State, v.Problem, v.Retention, before.Retention)
+			}
+		}
+		w.ok("resume", "x")
+		if out := w.ok("exec", "x", "--", "cat", "work", ".git-less"); out != "done\nignored-by-git\n" {
+			t.Errorf("inside: %q", out)
+		}
+		w.ok("close", "--keep", "never", "x")
+		w.ok("ls")
+		w.clean()
+	})
+}

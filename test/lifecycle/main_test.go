@@ -290,7 +290,9 @@ func alive(pid int) bool {
 		return false
 	}
 	_, rest, _ := strings.Cut(string(b), ") ")
-	return rest != "" && rest[0] != 'Z' && rest[0] != 'X'
+	f := strings.Fields(rest)
+	// The first thread is one for a moment when another one calls exec.
+	return len(f) > 17 && (f[0] != "Z" && f[0] != "X" || atoi(f[17]) > 1)
 }
 
 // workers returns the pids of the boundary's pid 1 of this installation's tasks.

@@ -84,7 +84,7 @@ func TestCheck(t *testing.T) {
 			p.t.Fatalf("a check that succeeds: %+v %v", c, r)
 		}
 		v := p.level("checked", id, 2)
-		if rep, _ := p.rep("apply", "-n", id); len(v.Checks) != 1 || v.Checks[0].Tree != v.Tree || rep.Conflicts != nil && len(rep.Conflicts) > 0 {
+		if rep, _ := p.rep("apply", "-n", id); len(v.Checks) != 1 || v.Checks[0].Tree != v.Tree || len(rep.Conflicts) > 0 {
 			p.t.Errorf("what holds: %+v", v)
 		}
 		if a := p.verified("apply", "-n", id); a.Level != 2 || a.Tree != v.Tree {
