@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -128,8 +130,6 @@ func TestDecideServer(t *testing.T) {
 	})
 	tls := httptest.NewTLSServer(http.HandlerFunc(none))
 	t.Cleanup(tls.Close)
-	gone := httptest.NewServer(http.HandlerFunc(none))
-	gone.Close()
 	status := func(n int) string {
 		return serve(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(n); none(w, r) }).URL
 	}
@@ -157,7 +157,7 @@ func TestDecideServer(t *testing.T) {
 			<-r.Context().Done() // which ends when the client has gone
 		}).URL, 300 * time.Millisecond, "took longer"},
 		"a certificate of nobody's": {tls.URL, 30 * time.Second, "certificate"},
-		"nobody there":              {gone.URL, 30 * time.Second, "refused"},
+		"nobody there":              {"http://" + unanswered(t), 30 * time.Second, "refused"},
 	} {
 		s := policy.Set[policy.Hook]{Value: policy.Hook{HTTP: c.url, Timeout: policy.Duration(c.timeout)}}
 		a, err := (&house{}).decide(context.Background(), s, policy.HookQuestion{Kind: "tool"}, nil)
@@ -171,6 +171,23 @@ func TestDecideServer(t *testing.T) {
 	} else {
 		_ = r.Body.Close()
 	}
+}
+
+// unanswered is an address at which nobody listens and nobody else will.
+func unanswered(t *testing.T) string {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*unix.SockaddrInet4).Port)
 }
 
 // TestDecideNoProxy: a proxy of the caller's environment is never asked.
