@@ -16,5 +16,8 @@ func Expose() {}
 // Mirror tells the test what this process sends or takes: what, and which.
 func Mirror(what string, parts ...[]byte) {}
 
+// MirrorStream says that another process's lines begin, or are at their end.
+func MirrorStream(delta int32) {}
+
 // Mirrored hands on what another process of this build mirrored.
 func Mirrored(b []byte) {}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -64,6 +65,13 @@ func Mirror(what string, parts ...[]byte) {
 	}
 	_, _ = os.Stderr.Write(line)
 }
+
+// Streams counts what other processes still have to say to MirrorTo: a boundary's
+// last lines may lie in its pipe when its processes are gone.
+var Streams atomic.Int32
+
+// MirrorStream says that such a pipe was opened (1), or read to its end (-1).
+func MirrorStream(delta int32) { Streams.Add(delta) }
 
 // Mirrored hands on what another process of this build mirrored.
 func Mirrored(b []byte) {

@@ -28,6 +28,7 @@ type order struct {
 	Probes          []string
 	Spawns, Crashes int
 	Grants          bool
+	LateMS          int
 }
 
 // result is what the rig says of one probe; see its own declaration.
@@ -174,6 +175,21 @@ func safe(t *testing.T, r result) {
 	for _, l := range r.Lost {
 		t.Errorf("%s: %s", r.Probe, l)
 	}
+}
+
+// TestLate is the accounting itself where what the processes inside say is read
+// late: no line of a boundary may end up in the books of the next one, where it
+// would look like a message that nobody sent.
+func TestLate(t *testing.T) {
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		rep := run(t, id, "none", order{Probes: []string{"F11", "F19", "F18"}, Crashes: 2, LateMS: 3})
+		for _, r := range rep.Results {
+			safe(t, r)
+			if r.Attempts == 0 || !r.Poisoned {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
 }
 
 // TestGrants is what a task with every grant can do: trace its own processes and

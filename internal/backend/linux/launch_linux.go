@@ -244,8 +244,10 @@ const tailSize = 4 << 10
 
 func (t *tail) follow(r *os.File) {
 	t.done, t.r = make(chan struct{}), r
+	sys.MirrorStream(1)
 	go func() {
 		defer close(t.done)
+		defer sys.MirrorStream(-1)
 		defer func() {
 			t.mu.Lock()
 			t.r = nil

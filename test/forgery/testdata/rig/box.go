@@ -53,7 +53,7 @@ func newRig(o order) (*rig, error) {
 	if o.Spawns > 2000 { // the forker beside them runs as long as they do
 		limit = 30 * time.Minute
 	}
-	r := &rig{o: o, book: newBook(), worker: filepath.Join(o.Dir, "worker")}
+	r := &rig{o: o, book: newBook(time.Duration(o.LateMS) * time.Millisecond), worker: filepath.Join(o.Dir, "worker")}
 	data, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		return nil, err

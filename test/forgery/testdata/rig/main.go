@@ -34,6 +34,7 @@ type order struct {
 	Spawns   int  // of F8
 	Crashes  int  // of F18
 	Grants   bool // boundaries with every grant
+	LateMS   int  // how late what the processes inside say is read
 }
 
 // result is one probe.
