@@ -83,10 +83,18 @@ func (r *Redactor) String(s string) (string, int) {
 	if len(s) < minKnown {
 		return s, n
 	}
+	may := mayMatch(s)
+	if may == 0 {
+		return s, n
+	}
 	for i := range shapes {
+		if may&(1<<i) == 0 {
+			continue
+		}
 		var m int
-		s, m = shapes[i].redact(s)
-		n += m
+		if s, m = shapes[i].redact(s); m > 0 {
+			n, may = n+m, mayMatch(s)
+		}
 	}
 	return s, n
 }

@@ -282,3 +282,61 @@ func BenchmarkClean(b *testing.B) {
 		_, _, _ = r.clean(map[string]any{"argv": []string{"go", "test", "./..."}, "dir": "/home/u/src", "n": 3})
 	}
 }
+
+// TestOneLook compares the one look for all hints with a search for each.
+func TestOneLook(t *testing.T) {
+	if len(shapes) > 32 {
+		t.Fatalf("%d shapes do not fit into a set", len(shapes))
+	}
+	each := func(s string) (may looks) {
+		for i := range shapes {
+			if hinted(s, shapes[i].hints) {
+				may |= 1 << i
+			}
+		}
+		return may
+	}
+	same := func(s string) {
+		t.Helper()
+		if got, want := mayMatch(s), each(s); got != want {
+			t.Errorf("%q: %b, not %b", s, got, want)
+		}
+	}
+	var hints []string
+	for i := range shapes {
+		hints = append(hints, shapes[i].hints...)
+	}
+	pieces := append([]string{"", "x", " ", "=", "g", "s", "\x00", "\xff", "é", "\u017f", "\u212a", "toke", "ke"}, hints...)
+	for _, h := range hints {
+		for _, s := range []string{h, strings.ToUpper(h), h[:len(h)-1], h[1:], "x" + h, h + "x", h[:1] + h, h[:2] + h, strings.ToUpper(h[:1]) + h[1:]} {
+			same(s)
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20000 {
+		var b strings.Builder
+		for range r.IntN(5) {
+			p := pieces[r.IntN(len(pieces))]
+			if r.IntN(2) == 0 {
+				p = strings.ToUpper(p)
+			}
+			b.WriteString(p)
+		}
+		same(b.String())
+	}
+	// A text in which something was taken out is looked at again.
+	red := NewRedactor()
+	in := "Authorization: Bearer " + sample("ghp_", 36) + " password=hunter22"
+	if out, n := red.String(in); n < 2 || strings.Contains(out, "hunter22") || strings.Contains(out, "ghp_") {
+		t.Errorf("%q (%d)", out, n)
+	}
+}
+
+func BenchmarkString(b *testing.B) {
+	r := NewRedactor()
+	for b.Loop() {
+		for _, s := range []string{"axis", "private clone; every object of the repository is readable", "sha256:234dd6b606c8d90e5d669e23c176c690136cd9f55c7", "/usr/lib/go-1.26/bin/go"} {
+			r.String(s)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"math/bits"
 	"regexp"
 	"strings"
 	"sync"
@@ -65,7 +66,7 @@ var shapes = []shape{
 }
 
 func (p *shape) redact(s string) (string, int) {
-	if !p.mayMatch(s) {
+	if p.kind == "url" && strings.IndexByte(s, '@') < 0 {
 		return s, 0
 	}
 	re := p.re()
@@ -94,12 +95,60 @@ func (p *shape) redact(s string) (string, int) {
 	return b.String(), n
 }
 
-// mayMatch is a cheap look that spares most strings the expression.
-func (p *shape) mayMatch(s string) bool {
-	if p.kind == "url" && strings.IndexByte(s, '@') < 0 {
-		return false
+// looks is a set of shapes, by their places in the list.
+type looks uint32
+
+// beginnings say, for each of the first three characters of a hint, in any case,
+// which shapes have a hint with that character there. They are a few kilobytes, and
+// spare each text a search for seventy hints.
+var beginnings = sync.OnceValue(func() *[3][256]looks {
+	var t [3][256]looks
+	for i := range shapes {
+		for _, h := range shapes[i].hints {
+			for at := range t {
+				if at >= len(h) { // so short a hint says nothing of what follows
+					for c := range t[at] {
+						t[at][c] |= 1 << i
+					}
+					continue
+				}
+				t[at][h[at]] |= 1 << i
+				if 'a' <= h[at] && h[at] <= 'z' {
+					t[at][h[at]-'a'+'A'] |= 1 << i
+				}
+			}
+		}
 	}
-	return hinted(s, p.hints)
+	return &t
+})
+
+// mayMatch says which shapes may be in s: those of which a hint is. It is one look
+// that spares most strings the expressions.
+func mayMatch(s string) (found looks) {
+	t := beginnings()
+	for i := range len(s) {
+		at := t[0][s[i]] &^ found
+		if at == 0 {
+			continue
+		}
+		second, third := byte(0), byte(0)
+		if i+1 < len(s) {
+			second = s[i+1]
+		}
+		if i+2 < len(s) {
+			third = s[i+2]
+		}
+		for at &= t[1][second] & t[2][third]; at != 0; at &= at - 1 {
+			n := bits.TrailingZeros32(uint32(at))
+			for _, h := range shapes[n].hints {
+				if len(s)-i >= len(h) && strings.EqualFold(s[i:i+len(h)], h) {
+					found |= 1 << n
+					break
+				}
+			}
+		}
+	}
+	return found
 }
 
 // hinted reports whether one of hints, in any case, is in s.
