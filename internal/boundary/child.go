@@ -65,16 +65,11 @@ func (c *child) live() bool {
 
 // children are those of a task, also those that ended.
 func (m *Manager) children(ctx context.Context, parent task.ID) (out []child, err error) {
-	all, err := m.cfg.DB.List(ctx, true)
-	if err != nil {
-		return nil, err
-	}
+	all, err := m.cfg.DB.Children(ctx, parent)
 	for _, t := range all {
-		if t.View.Parent == parent {
-			out = append(out, child{t})
-		}
+		out = append(out, child{t})
 	}
-	return out, nil
+	return out, err
 }
 
 // taskName is a task as a person knows it.

@@ -88,6 +88,24 @@ func (db *DB) List(ctx context.Context, all bool) (ts []Task, err error) {
 	return ts, err
 }
 
+// Children returns the tasks whose parent is id, closed ones too, without their
+// resources, oldest first. The views of all others are not decoded: there may be
+// thousands.
+func (db *DB) Children(ctx context.Context, id task.ID) (ts []Task, err error) {
+	err = db.snapshot(ctx, func(tx *Tx) error {
+		// A view holds these bytes wherever it names that parent, and perhaps where
+		// it does not.
+		all, err := tx.query("WHERE instr(t.view, ?) > 0 ORDER BY t.created, t.id", []byte(`"parent":"`+string(id)+`"`))
+		for _, t := range all {
+			if t.View.Parent == id {
+				ts = append(ts, t)
+			}
+		}
+		return err
+	})
+	return ts, err
+}
+
 // Why says why a task is due.
 type Why string
 

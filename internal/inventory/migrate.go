@@ -48,7 +48,7 @@ func (c lazyConnector) Connect(ctx context.Context) (driver.Conn, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	return conn, nil
+	return keepStatements(conn), nil
 }
 
 func (c lazyConnector) Driver() driver.Driver { return theDriver }
