@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -143,11 +144,7 @@ func (l *Loader) homeAgents() (map[string][]byte, error) {
 // repository reads what the repository says, and what a person said about it.
 func (l *Loader) repository(ctx context.Context, repo *source.Repo, out *Loaded) ([]policy.Sourced, error) {
 	ref := repo.Ref
-	base, err := repo.Named(ctx, maxTrusting, Trusting...)
-	if err != nil {
-		return nil, err
-	}
-	lying, err := repo.Lying(maxTrusting, Trusting...)
+	base, lying, err := l.says(ctx, repo, out)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +160,6 @@ func (l *Loader) repository(ctx context.Context, repo *source.Repo, out *Loaded)
 	if ref.Branch != "" {
 		out.Context.Ref = "refs/heads/" + ref.Branch
 	}
-	out.Subject = Subject{Repo: ref.Repo, CommonDir: ref.CommonDir, Files: []map[string][]byte{base, lying}}
 	if ref.CommonDir != "" {
 		out.Subject.Inode = source.Inode(ref.CommonDir)
 		since, changed, err := l.Trust.Look(out.Subject)
@@ -197,5 +193,49 @@ func (l *Loader) repository(ctx context.Context, repo *source.Repo, out *Loaded)
 		rev = filepath.Base(ref.Repo)
 	}
 	project, err := Project(rev, base[ProjectFile], changed)
-	return append(docs, project...), err
+	if err != nil || repo.Told() == nil {
+		return append(docs, project...), err
+	}
+	// Of a task that is open a copy that was changed since counts as well: it can
+	// only tighten.
+	docs = append(docs, project...)
+	now, err := repo.LyingNow(maxTrusting, ProjectFile)
+	if err != nil || now == nil || string(now) == string(changed) || string(now) == string(base[ProjectFile]) {
+		return docs, err
+	}
+	more, err := Project(rev, nil, now)
+	return append(docs, more...), err
+}
+
+// says reads the files on which trust rests, of the base commit and of the checkout.
+// Of a task that is on record they are those that it was decided by.
+func (l *Loader) says(ctx context.Context, repo *source.Repo, out *Loaded) (base, lying map[string][]byte, err error) {
+	out.Subject = Subject{Repo: repo.Ref.Repo, CommonDir: repo.Ref.CommonDir}
+	if t := repo.Told(); t != nil {
+		out.Subject.Files, out.Subject.Digests = []map[string][]byte{t.Base, t.Lying}, t.Digests[:]
+		return t.Base, t.Lying, nil
+	}
+	if base, err = repo.Named(ctx, maxTrusting, Trusting...); err != nil {
+		return nil, nil, err
+	}
+	if lying, err = repo.Lying(maxTrusting, Trusting...); err != nil {
+		return nil, nil, err
+	}
+	out.Subject.Files = []map[string][]byte{base, lying}
+	t := &source.Told{Base: kept(base), Lying: kept(lying)}
+	copy(t.Digests[:], out.Subject.digests())
+	repo.Tell(t)
+	return base, lying, nil
+}
+
+// kept are the files of those whose content says what a boundary must be: that of
+// others, such as .envrc, may be a secret, and their digests say that they changed.
+func kept(files map[string][]byte) map[string][]byte {
+	out := map[string][]byte{}
+	for name, b := range files {
+		if name == ProjectFile || slices.Contains(AgentFolders, path.Dir(name)) || slices.Contains(AgentSettings, name) && mentions(b) {
+			out[name] = b
+		}
+	}
+	return out
 }

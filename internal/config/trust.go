@@ -55,6 +55,22 @@ type Subject struct {
 	Inode     uint64
 	// Files are the contents of Trusting, of the base and of the checkout.
 	Files []map[string][]byte
+	// Digests are theirs; nil: they are taken of Files.
+	Digests []map[string]string
+}
+
+func (x *Subject) digests() []map[string]string {
+	if x.Digests != nil {
+		return x.Digests
+	}
+	out := make([]map[string]string, len(x.Files))
+	for i, files := range x.Files {
+		out[i] = map[string]string{}
+		for name, content := range files {
+			out[i][name] = fileDigest(content)
+		}
+	}
+	return out
 }
 
 // TrustStore keeps them, one file for each repository.
@@ -73,10 +89,10 @@ func (s TrustStore) Look(x Subject) (since *Trust, changed []string, err error) 
 		return nil, nil, err
 	}
 	seen := map[string]bool{}
-	for _, files := range x.Files {
-		for name, content := range files {
+	for _, files := range x.digests() {
+		for name, digest := range files {
 			seen[name] = true
-			if !slices.Contains(t.Files[name], fileDigest(content)) {
+			if !slices.Contains(t.Files[name], digest) {
 				changed = append(changed, name)
 			}
 		}
@@ -103,8 +119,8 @@ func (s TrustStore) Grant(x Subject, now time.Time) (*Trust, error) {
 		t = &Trust{Files: map[string][]string{}} // one that cannot be read is written anew
 	}
 	t.Schema, t.Repo, t.CommonDir, t.Inode, t.Time = trustSchema, x.Repo, x.CommonDir, x.Inode, now.UTC()
-	names := map[string]bool{}
-	for _, files := range x.Files {
+	names, found := map[string]bool{}, x.digests()
+	for _, files := range found {
 		for n := range files {
 			names[n] = true
 		}
@@ -113,10 +129,10 @@ func (s TrustStore) Grant(x Subject, now time.Time) (*Trust, error) {
 		names[n] = true
 	}
 	for _, n := range slices.Sorted(maps.Keys(names)) {
-		for _, files := range x.Files {
+		for _, files := range found {
 			d := gone
-			if content, there := files[n]; there {
-				d = fileDigest(content)
+			if digest, there := files[n]; there {
+				d = digest
 			}
 			if !slices.Contains(t.Files[n], d) {
 				t.Files[n] = append(t.Files[n], d)

@@ -42,13 +42,13 @@ func TestTrustStore(t *testing.T) {
 		changed []string
 		ok      bool
 	}{
-		"committed since":    {Subject{"/r", "/r/.git", 7, []map[string][]byte{files(ProjectFile, "b", ".envrc", "e"), files(ProjectFile, "b", ".envrc", "e")}}, nil, true},
-		"changed":            {Subject{"/r", "/r/.git", 7, []map[string][]byte{files(ProjectFile, "a"), files(ProjectFile, "c", ".envrc", "e")}}, []string{ProjectFile}, false},
-		"changed at a base":  {Subject{"/r", "/r/.git", 7, []map[string][]byte{files(ProjectFile, "x"), files(ProjectFile, "b", ".envrc", "f")}}, []string{ProjectFile, ".envrc"}, false},
-		"a new file":         {Subject{"/r", "/r/.git", 7, []map[string][]byte{files(ProjectFile, "a", ".mcp.json", "m"), files(ProjectFile, "b", ".envrc", "e")}}, []string{".mcp.json"}, false},
-		"removed":            {Subject{"/r", "/r/.git", 7, []map[string][]byte{files(), files(".envrc", "e")}}, nil, false},
-		"another repository": {Subject{"/r", "/r/.git", 8, x.Files}, nil, false},
-		"elsewhere":          {Subject{"/q", "/q/.git", 7, x.Files}, nil, false},
+		"committed since":    {Subject{Repo: "/r", CommonDir: "/r/.git", Inode: 7, Files: []map[string][]byte{files(ProjectFile, "b", ".envrc", "e"), files(ProjectFile, "b", ".envrc", "e")}}, nil, true},
+		"changed":            {Subject{Repo: "/r", CommonDir: "/r/.git", Inode: 7, Files: []map[string][]byte{files(ProjectFile, "a"), files(ProjectFile, "c", ".envrc", "e")}}, []string{ProjectFile}, false},
+		"changed at a base":  {Subject{Repo: "/r", CommonDir: "/r/.git", Inode: 7, Files: []map[string][]byte{files(ProjectFile, "x"), files(ProjectFile, "b", ".envrc", "f")}}, []string{ProjectFile, ".envrc"}, false},
+		"a new file":         {Subject{Repo: "/r", CommonDir: "/r/.git", Inode: 7, Files: []map[string][]byte{files(ProjectFile, "a", ".mcp.json", "m"), files(ProjectFile, "b", ".envrc", "e")}}, []string{".mcp.json"}, false},
+		"removed":            {Subject{Repo: "/r", CommonDir: "/r/.git", Inode: 7, Files: []map[string][]byte{files(), files(".envrc", "e")}}, nil, false},
+		"another repository": {Subject{Repo: "/r", CommonDir: "/r/.git", Inode: 8, Files: x.Files}, nil, false},
+		"elsewhere":          {Subject{Repo: "/q", CommonDir: "/q/.git", Inode: 7, Files: x.Files}, nil, false},
 	} {
 		ok, changed := look(c.x)
 		if name == "removed" {
@@ -63,7 +63,7 @@ func TestTrustStore(t *testing.T) {
 		}
 	}
 	// Said again it holds for both states.
-	y := Subject{"/r", "/r/.git", 7, []map[string][]byte{files(ProjectFile, "c"), files(ProjectFile, "c")}}
+	y := Subject{Repo: "/r", CommonDir: "/r/.git", Inode: 7, Files: []map[string][]byte{files(ProjectFile, "c"), files(ProjectFile, "c")}}
 	if _, err := s.Grant(y, time.Unix(2, 0)); err != nil {
 		t.Fatal(err)
 	}

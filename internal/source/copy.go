@@ -105,6 +105,9 @@ func prepareCopy(ctx context.Context, r *Repo, ws Workspace, in Inside) (*Prepar
 	if err := ws.cutOff(&s, c.last); err != nil {
 		return nil, p.fail("the time cannot be read", err)
 	}
+	if err := ws.keepTold(&s, r); err != nil {
+		return nil, p.fail("what the folder says of itself cannot be kept", err)
+	}
 	if err := ws.saveState(&s); err != nil {
 		return nil, p.fail("the record cannot be written", err)
 	}

@@ -99,6 +99,9 @@ func (p *preparation) save(mark time.Time) error {
 			return p.fail("the time cannot be read", err)
 		}
 	}
+	if err := p.ws.keepTold(&s, p.r); err != nil {
+		return p.fail("what the repository says of itself cannot be kept", err)
+	}
 	return p.fail("the record cannot be written", p.ws.saveState(&s))
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/sys"
@@ -64,6 +65,7 @@ type Repo struct {
 	bare        bool // it has no checkout
 	remotes     []string
 	reopened    bool // of a task that is on record: its repository was not looked at
+	told        atomic.Pointer[Told]
 }
 
 // knownExtensions are the repository format extensions that do not change what

@@ -83,8 +83,28 @@ func (r *Repo) Named(ctx context.Context, limit int64, names ...string) (map[str
 // leads to inside the checkout, and a link that leads elsewhere is never the same
 // twice. No checkout has none.
 func (r *Repo) Lying(limit int64, names ...string) (map[string][]byte, error) {
+	if r.reopened {
+		return map[string][]byte{}, nil
+	}
+	return r.lying(limit, names)
+}
+
+// LyingNow returns what lies in the checkout under a name now, also of a task that
+// is on record; nil where nothing does, and where there is no checkout any more.
+func (r *Repo) LyingNow(limit int64, name string) ([]byte, error) {
+	if r.Ref.CommonDir == "" || r.Ref.Bare {
+		return nil, nil
+	}
+	if fi, err := os.Lstat(r.Ref.Repo); err != nil || !fi.IsDir() {
+		return nil, nil
+	}
+	now, err := r.lying(limit, []string{name})
+	return now[name], err
+}
+
+func (r *Repo) lying(limit int64, names []string) (map[string][]byte, error) {
 	out := map[string][]byte{}
-	if r.bare || r.Ref.Repo == "" || r.archive != "" || r.reopened {
+	if r.bare || r.Ref.Repo == "" || r.archive != "" {
 		return out, nil
 	}
 	root, err := os.OpenRoot(r.Ref.Repo)

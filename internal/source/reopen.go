@@ -24,5 +24,6 @@ func Reopen(ws Workspace, ref task.SourceRef, objects []string) (*Repo, error) {
 				WithHint("put the repository back to where it was; `caisson diff %s` needs it too", ws.Task)
 		}
 	}
-	return &Repo{Ref: ref, Identity: s.Identity, Objects: objects, Tips: s.Tips, Pinnable: s.Pinned, reopened: true}, nil
+	r := &Repo{Ref: ref, Identity: s.Identity, Objects: objects, Tips: s.Tips, Pinnable: s.Pinned, reopened: true}
+	return r, ws.recallTold(s, r)
 }

@@ -48,10 +48,15 @@ type state struct {
 	// Trusted is what of the checkout's git directory host git trusts, as it was
 	// at the start; for the strategy checkout alone.
 	Trusted map[string]string `json:"trusted,omitempty"`
+	// Remotes are the URLs of the repository's remotes, as they were then. Told:
+	// what it said of itself is beside this, in toldFile.
+	Remotes []string `json:"remotes,omitempty"`
+	Told    bool     `json:"told,omitempty"`
 }
 
 const (
 	stateFile = "caisson.json"
+	toldFile  = "told.json"
 	baseIndex = "base.index"
 )
 
