@@ -306,7 +306,12 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		d.plain(n, v, path)
 	}
 	if c, ok := v.Addr().Interface().(policy.Checker); ok && len(d.bad) == before {
-		if err := c.Check(); err != nil {
+		var at *policy.PlaceError
+		switch err := c.Check(); {
+		case err == nil:
+		case errors.As(err, &at):
+			d.fail(d.lines[join(path, at.Path)], "%s: %s", join(path, at.Path), at.Why)
+		default:
 			d.fail(n.Line, "%s: %v%s", nameOf(path), err, nearWord(err))
 		}
 	}

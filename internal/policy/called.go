@@ -17,20 +17,31 @@ var (
 	CommandTools = []string{"shell", "shell_input"}
 )
 
-// calledTool refuses a rule whose tool there is none of, or whose path no such
-// tool is given: it would be a line without effect.
+// calledTool refuses a rule that no call can match: it would be a line without
+// effect, which whoever wrote it believes in.
 func calledTool(r *CallRule) error {
-	names := func(list []string) bool {
-		return slices.ContainsFunc(list, func(n string) bool { return Match(r.Tool, n) })
+	tools := slices.DeleteFunc(slices.Clone(CalledTools), func(n string) bool { return r.Tool != "" && !Match(r.Tool, n) })
+	given := func(list []string) bool {
+		return slices.ContainsFunc(tools, func(n string) bool { return slices.Contains(list, n) })
 	}
 	switch {
-	case r.Tool == "":
-	case !strings.ContainsAny(r.Tool, "*?") && !slices.Contains(CalledTools, r.Tool):
+	case r.Host != "" || len(r.Methods) > 0:
+		return errors.New("host, methods: no call of this version names a host, so the rule would never match; deny.egress holds for every connection, whatever opens it")
+	case r.Credential != "":
+		return errors.New("credential: no call of this version names a credential, so the rule would never match; deny.credentials holds for whatever asks for one")
+	case len(tools) > 0:
+	case !strings.ContainsAny(r.Tool, "*?"):
 		return fmt.Errorf("tool: %w", &WordError{r.Tool, CalledTools})
-	case !names(CalledTools):
+	default:
 		return fmt.Errorf("tool: no tool is called %q; there are %s", clip(r.Tool), strings.Join(CalledTools, ", "))
-	case r.Path != "" && !names(FileTools):
+	}
+	switch {
+	case r.Path != "" && len(r.Command) > 0:
+		return errors.New("path, command: no tool is given both, so the rule would never match; write two rules")
+	case r.Path != "" && !given(FileTools):
 		return fmt.Errorf("path: %s is given no path, so the rule would never match; which files a command reaches is bounded by the boundary (base.mounts, deny.mounts), and path is about %s", r.Tool, strings.Join(FileTools, ", "))
+	case len(r.Command) > 0 && !given(CommandTools):
+		return fmt.Errorf("command: %s is given no command, so the rule would never match; command is about %s", r.Tool, strings.Join(CommandTools, ", "))
 	}
 	return nil
 }

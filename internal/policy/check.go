@@ -18,6 +18,33 @@ import (
 // parts are read.
 type Checker interface{ Check() error }
 
+// PlaceError is a mistake at one path of what checks itself.
+type PlaceError struct {
+	Path string
+	Why  string
+}
+
+// Error implements error.
+func (e *PlaceError) Error() string { return e.Path + ": " + e.Why }
+
+// Check implements Checker: it refuses what would grant a command. Nothing is
+// denied of commands by default, so that such a line would have no effect.
+func (d *Document) Check() error {
+	for path, a := range map[string]*Authority{"base": d.Base, "request": d.Request} {
+		if a != nil && len(a.Commands) > 0 {
+			return &PlaceError{path + ".commands", grantsNoCommand}
+		}
+	}
+	for _, who := range Delegatees {
+		if c := d.Delegate[who]; c != nil && len(c.Commands) > 0 {
+			return &PlaceError{"delegate." + string(who) + ".commands", grantsNoCommand}
+		}
+	}
+	return nil
+}
+
+const grantsNoCommand = "commands are denied and never granted, so this would have no effect; tools.allow lifts tools.default, and deny.commands denies"
+
 // Levels are levels per axis. An axis that is not there is not said.
 type Levels map[task.Axis]int
 

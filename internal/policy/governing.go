@@ -30,7 +30,7 @@ type Governing struct {
 	// Unwatched is after how long without a person a task that nobody attends counts
 	// as unwatched for long; 0: the shipped hour.
 	Unwatched time.Duration
-	Notes     []string // requests that were refused, and why
+	Notes     []string // requests that were refused, and why; what has no effect in this version
 	Rules     *Rules   // all of it; nil in the zero value
 }
 
@@ -83,6 +83,7 @@ func Govern(r *Rules) Governing {
 	if n := r.ServicesNote(); n != "" {
 		g.Notes = append(g.Notes, n)
 	}
+	g.Notes = append(g.Notes, r.idle()...)
 	for _, x := range r.Refused {
 		g.Notes = append(g.Notes, "asked for by "+x.From.String()+" and not given: "+x.Item.String()+": "+x.Why)
 	}

@@ -45,7 +45,7 @@ func (m *merger) trusted() {
 				continue
 			}
 			o := s.origin(fmt.Sprintf("trust[%d]", i))
-			m.lower(task.CodeTrust, "trusted", o)
+			m.lower(task.CodeTrust, "trusted", o, x.Reason)
 			if !r.Trusted.Value {
 				r.Trusted = Set[bool]{true, o}
 			}
@@ -55,7 +55,7 @@ func (m *merger) trusted() {
 	// that code is hostile takes an entry with an end to take back.
 	if m.c.Trusted && !r.Trusted.Value && !m.untrusting() && !m.said(task.SourceOperator, "unfamiliar") && !m.said("", "hostile") {
 		r.Trusted = Set[bool]{true, m.c.TrustedBy}
-		m.lower(task.CodeTrust, "trusted", m.c.TrustedBy)
+		m.lower(task.CodeTrust, "trusted", m.c.TrustedBy, "")
 	}
 }
 

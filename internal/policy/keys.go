@@ -58,10 +58,10 @@ var Keys = []Key{
 
 	{"base", operators, "all together", "What every task may reach. A user who has an operator beside them can only ask for it, inside delegate.user.", "what may be reached"},
 	{"delegation", operators, JoinStrictest, "none: no request of a lower source counts, whatever the ceilings say.", "ceilings, none"},
-	{"delegate", operators, JoinIntersect, "The ceilings: what each source below may ask for. A ceiling grants nothing, and a request that is not inside it as a whole is refused, never cut.", "SOURCE: ceiling; sources are user, agent, project, task, model"},
+	{"delegate", operators, JoinIntersect, "The ceilings: what each source below may ask for. A ceiling grants nothing, and a request that is not inside it as a whole is refused, never cut. Nothing of this version asks as task or model.", "SOURCE: ceiling; sources are user, agent, project, task, model"},
 	{"delegate.{}.mode", operators, JoinStrictest, "How a request inside the ceiling is honoured: at once, at once in a trusted repository and else after a question, or after a question. Not given: ask.", "auto, trusted, ask"},
 	{"deny", anybody, JoinUnion, "What nobody may reach. It counts before everything that grants.", "what may be reached"},
-	{"request", askers, JoinRequest, "What the task is to reach beside base.", "what may be reached"},
+	{"request", askers, JoinRequest, "What the task may reach beside base.", "what may be reached"},
 
 	{"characteristics", anybody, JoinRisk, "What is true of the task. Statements only add risk: of several the riskiest counts, and what a detector found stays.", "CHARACTERISTIC: VALUE, or a list; yes and no may be true and false"},
 	{"lower", operators, JoinUnion, "A characteristic that is less risky than others say, for one repository and until a day.", "list"},
@@ -128,7 +128,7 @@ var Keys = []Key{
 	{"budget.disk", operators, JoinMin, "Disk.", "100g"},
 	{"budget.when_full", operators, JoinStrictest, "What happens to a task for which nothing is left.", "wait, refuse"},
 	{"retention", files, JoinNone, "How long things stay.", ""},
-	{"retention.evidence", files, JoinMax, "Evidence, at least.", "90d"},
+	{"retention.evidence", files, JoinMax, "Evidence, at least. caisson removes none by itself, however old.", "90d"},
 	{"retention.environments", files, JoinMin, "Files of ended tasks, at most.", "72h"},
 
 	{"unattended", anybody, JoinOr, "true: nobody is there to answer questions.", "true, false"},

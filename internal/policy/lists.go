@@ -46,7 +46,7 @@ func (m *merger) lists(d *Document) {
 	}
 	for i, x := range d.Lower {
 		if m.here(x.Repo, x.Ref, x.Expires) {
-			m.add(func(o Origin) { m.lower(x.Characteristic, x.Value, o) }, "lower", i)
+			m.add(func(o Origin) { m.lower(x.Characteristic, x.Value, o, x.Reason) }, "lower", i)
 		}
 	}
 	if d.DecisionHook != nil {
@@ -99,9 +99,12 @@ func (m *merger) level(into *[]AxisLevel, a task.Axis, l int, path string) {
 	}
 }
 
-// lower notes that less risk counts; of several the least does.
-func (m *merger) lower(c task.Characteristic, value string, o Origin) {
+// lower notes that less risk counts, and why; of several the least does.
+func (m *merger) lower(c task.Characteristic, value string, o Origin, why string) {
 	f := task.Fact{What: c, Value: value, Source: o.Source, Evidence: o.Where, Confidence: task.Certain}
+	if why != "" {
+		f.Evidence += ": " + why
+	}
 	addOnce(m, "lowered", &m.r.Lowered, f, string(c)+" "+value)
 }
 

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -192,6 +194,35 @@ func (r *Rules) ServicesNote() string {
 		names = append(names, s.Name)
 	}
 	return "services are declared; this version does not start them: " + strings.Join(names, ", ")
+}
+
+// idle says what is granted or asked for and comes to nothing in this version.
+func (r *Rules) idle() []string {
+	var out []string
+	tell := func(what string, items []string) {
+		if n := len(items); n > 3 {
+			items = append(slices.Clone(items[:3]), fmt.Sprintf("and %d more", n-3))
+		}
+		if len(items) > 0 {
+			out = append(out, what+": "+strings.Join(items, "; "))
+		}
+	}
+	var network, lent, asked []string
+	for _, g := range r.Granted {
+		switch text := g.Item.String() + " (" + g.Via + ", " + g.From.String() + ")"; {
+		case g.Egress != nil:
+			network = append(network, text)
+		case g.Credential != "":
+			lent = append(lent, text)
+		}
+	}
+	for _, a := range r.Asked {
+		asked = append(asked, a.Kind()+" "+a.Item.String()+" ("+a.From.String()+")")
+	}
+	tell("granted, and no boundary of this version has a network", network)
+	tell("granted, and this version lends no credentials", lent)
+	tell("asked for, which counts only after a person agreed, and this version asks nobody: have it put into base, or pass --ro, --env or --grant yourself", asked)
+	return out
 }
 
 // Shipped is what caisson says itself, below the operator and the user: who sets
