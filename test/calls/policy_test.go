@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/worker/contract"
 	"github.com/caisson-dev/caisson/test/harness"
 )
@@ -230,43 +229,4 @@ func tasksOf(t *testing.T, id *harness.Identity) []string {
 		out = append(out, e.Name())
 	}
 	return out
-}
-
-// TestPolicyKeys: every key of a policy file is received by some room, or a later
-// one is to. A new key needs a line here.
-func TestPolicyKeys(t *testing.T) {
-	tested := map[string]string{}
-	for where, keys := range map[string]string{
-		"TestPolicyEnforced here":               "deny delegate delegate.{}.mode limits limits.memory limits.cpus limits.pids limits.disk limits.timeout allow_trust backends backends.allowed tools.wait unattended trusted_checks trusted_checks[].argv trusted_checks[].executes trusted_checks[].sha256",
-		"TestPolicyVerdicts here":               "tools tools.deny tools.ask decision_hook decision_hook.exec decision_hook.timeout",
-		"TestJudge of policy":                   "tools.default tools.allow",
-		"TestDecideServer of wire":              "decision_hook.http",
-		"TestEnforceWords of boundary":          "tools.frozen net backends.prefer",
-		"the decoder, in each test":             "version",
-		"TestGovern and scripts of cmd/caisson": "floors raise characteristics lower lower[].characteristic lower[].value lower[].repo lower[].ref lower[].expires lower[].reason trust trust[].repo trust[].ref trust[].expires trust[].reason suppress suppress[].rule suppress[].repo suppress[].reason acceptance acceptance.max_ttl acceptance.min_assurance acceptance.delegable acceptances acceptances[].axis acceptances[].level acceptances[].repo acceptances[].ref acceptances[].expires acceptances[].reason base delegation request tests",
-		"tests of the budget":                   "budget budget.tasks budget.memory budget.cpus budget.disk budget.when_full",
-	} {
-		for k := range strings.FieldsSeq(keys) {
-			tested[k] = where
-		}
-	}
-	later := map[string]string{
-		"services":        "services of a task are not built yet; their statement raises nothing by itself",
-		"checks":          "verification of results is not built yet",
-		"risky_files":     "further patterns are not yet given to the review of results",
-		"retention":       "how long evidence and files stay is still the product's own",
-		"unwatched_after": "nobody's presence is measured yet",
-	}
-	for _, k := range policy.Keys {
-		top, _, _ := strings.Cut(strings.TrimSuffix(k.Path, "[]"), ".")
-		top, _, _ = strings.Cut(top, "[")
-		_, waits := later[top]
-		if _, ok := tested[k.Path]; ok == waits {
-			t.Errorf("%s: tested %v, for later %v", k.Path, ok, waits)
-		}
-		delete(tested, k.Path)
-	}
-	for k := range tested {
-		t.Errorf("there is no key %s", k)
-	}
 }

@@ -17,7 +17,13 @@ import (
 	"github.com/caisson-dev/caisson/test/harness"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 4 && os.Args[1] == besideArg {
+		fmt.Fprintln(os.Stderr, besideOperator(os.Args[2:]))
+		os.Exit(111)
+	}
+	os.Exit(harness.Main(m))
+}
 
 // place is a repository of somebody, with a canary beside it: a file that
 // appears when a command of the repository runs outside of every boundary.
@@ -25,7 +31,8 @@ type place struct {
 	*harness.Identity
 	t            *testing.T
 	repo, canary string
-	tasks        int // there were when it was made
+	tasks        int    // there were when it was made
+	etc          string // a folder that is /etc for its commands; empty: the machine's own
 }
 
 func newPlace(t *testing.T, id *harness.Identity, files map[string]string) *place {
@@ -60,7 +67,13 @@ func (p *place) userPolicy(text string) {
 	p.Write(p.t, name, text, 0o600)
 }
 
-func (p *place) run(args ...string) harness.Result { return p.Caisson(p.t, p.repo, args...) }
+func (p *place) run(args ...string) harness.Result {
+	p.t.Helper()
+	if p.etc == "" {
+		return p.Caisson(p.t, p.repo, args...)
+	}
+	return harness.Run(p.t, p.cmd(args...))
+}
 
 // with is run with additional environment.
 func (p *place) with(env []string, args ...string) harness.Result {
