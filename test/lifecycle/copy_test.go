@@ -121,10 +121,9 @@ func TestCopyKilled(t *testing.T) {
 			if id.Name == "user" && os.Getuid() == 0 && i%4 != 0 && !long {
 				continue // by root
 			}
-			cmd := w.start([]string{"CAISSON_FAULT=" + p + ":kill"}, "run", "--source", "copy", "--repo", dir, "--keep", "never", "--", "sh", "-ec", copyJob)
-			_ = cmd.Wait()
-			if !killed(cmd) {
-				t.Errorf("the step %s was never passed", p)
+			r := w.do([]string{"CAISSON_FAULT=" + p + ":kill"}, "run", "--source", "copy", "--repo", dir, "--keep", "never", "--", "sh", "-ec", copyJob)
+			if r.Exit != -1 {
+				t.Errorf("the step %s was never passed: %v", p, r)
 			}
 			w.ok("reap")
 			for _, v := range w.tasks() {

@@ -33,11 +33,22 @@ type mapping struct {
 // at once: one's child would inherit another's map file.
 var forking sync.Mutex
 
+// busyTime bounds the wait for the last writer of the worker's file, which was
+// closed before anybody could know its name. The kernel counts it as open for as
+// long as another process looks at it by /proc/PID/fd at that moment.
+const busyTime = 2 * time.Second
+
 // startProcess is os.StartProcess for such a child.
 func startProcess(worker *os.File, attr *os.ProcAttr) (*os.Process, error) {
-	forking.Lock()
-	defer forking.Unlock()
-	return os.StartProcess("/proc/self/fd/"+strconv.Itoa(int(worker.Fd())), []string{"caisson-worker", "init"}, attr)
+	path := "/proc/self/fd/" + strconv.Itoa(int(worker.Fd()))
+	for end := time.Now().Add(busyTime); ; time.Sleep(time.Millisecond) {
+		forking.Lock()
+		p, err := os.StartProcess(path, []string{"caisson-worker", "init"}, attr)
+		forking.Unlock()
+		if !errors.Is(err, unix.ETXTBSY) || time.Now().After(end) {
+			return p, err
+		}
+	}
 }
 
 // launcher starts W, blocked on its end of a socket pair, in seven new
