@@ -41,14 +41,20 @@ func envValue(env []string, key string) string {
 	return ""
 }
 
+// configTime bounds the reading of a configuration: an include may name a FIFO.
+var configTime = time.Minute
+
 // readConfig asks git for the configuration. `git config --list` starts no
 // program, whatever is configured.
 func readConfig(ctx context.Context, g *git.Git, gitDir string, env []string) (*config, error) {
 	out, err := g.Run(ctx, git.Cmd{
 		GitDir: gitDir, UserConfig: userEnv(env), Max: 8 << 20,
-		Timeout: time.Minute, // an include may name a FIFO
+		Timeout: configTime,
 		Args:    []string{"config", "--list", "--includes", "--show-scope", "-z"},
 	})
+	if task.CodeOf(err) == task.CodeLimit {
+		return nil, broken("see what `git config --list --show-origin` waits for in "+quote(gitDir), "the configuration cannot be read: %v", err)
+	}
 	if err != nil {
 		return nil, err
 	}

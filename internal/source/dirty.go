@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -18,6 +19,10 @@ import (
 // maxIndex bounds the index that is copied for a look at the user's checkout;
 // a larger one is not looked at.
 const maxIndex = 512 << 20
+
+// noteTime bounds each question of that look, for which the start of a task
+// waits: a FIFO that is called .gitignore would keep git for ever.
+var noteTime = 30 * time.Second
 
 // Uncommitted says in one line what of the user's checkout a task at HEAD does
 // not have: changed and untracked files. Empty when there is nothing, or when
@@ -34,7 +39,7 @@ func Uncommitted(ctx context.Context, r *Repo, ws Workspace) (string, error) {
 		return "", err
 	}
 	run := func(args ...string) ([]string, error) {
-		out, err := r.git.Run(ctx, git.Cmd{GitDir: ws.shadow(), WorkTree: r.Ref.Repo, Max: 4 << 20,
+		out, err := r.git.Run(ctx, git.Cmd{GitDir: ws.shadow(), WorkTree: r.Ref.Repo, Max: 4 << 20, Timeout: noteTime,
 			Env: []string{"GIT_INDEX_FILE=" + index, "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + r.objects}, Args: args})
 		if err != nil {
 			return nil, err

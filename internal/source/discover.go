@@ -154,6 +154,12 @@ func at(d string) (l layout, ok bool, err error) {
 	return l, true, nil
 }
 
+// awaited are files that git, or this package, opens beside those that must be
+// regular files: at a FIFO it would wait for ever. A link to the null device is
+// fine with git.
+var awaited = []string{"index", "shallow", "objects/info/alternates", "objects/info/commit-graph",
+	"info/grafts", "info/attributes", "info/exclude", "info/sparse-checkout"}
+
 // usable refuses what no git directory has, and paths that a boundary's plan
 // cannot name.
 func (l layout) usable() error {
@@ -162,8 +168,12 @@ func (l layout) usable() error {
 	}
 	for _, dir := range []string{l.gitDir, l.common} {
 		for _, name := range []string{"HEAD", "config", "config.worktree", "packed-refs"} {
-			// git would wait for ever at a FIFO.
 			if st, err := os.Stat(filepath.Join(dir, name)); err == nil && !st.Mode().IsRegular() {
+				return broken("remove it, or clone the repository again", "%s is not a regular file", quote(filepath.Join(dir, name)))
+			}
+		}
+		for _, name := range awaited {
+			if st, err := os.Stat(filepath.Join(dir, name)); err == nil && st.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
 				return broken("remove it, or clone the repository again", "%s is not a regular file", quote(filepath.Join(dir, name)))
 			}
 		}

@@ -120,9 +120,18 @@ func inspectRepo(ctx context.Context, o Options) (*Repo, error) {
 		askedRevision = r.Ref.BaseRev
 	)
 	wg.Add(3)
-	go func() { defer wg.Done(); conf, e1 = readConfig(ctx, r.git, l.gitDir, o.Env) }()
-	go func() { defer wg.Done(); refs, e2 = listUserRefs(ctx, r.git, l.gitDir, "refs/", l.linked) }()
-	go func() { defer wg.Done(); base, e3 = r.resolve(ctx, askedRevision) }()
+	// The others read the configuration as well, and would wait as long as it
+	// does not come: an include may name a FIFO.
+	qctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		defer wg.Done()
+		if conf, e1 = readConfig(ctx, r.git, l.gitDir, o.Env); e1 != nil {
+			stop()
+		}
+	}()
+	go func() { defer wg.Done(); refs, e2 = listUserRefs(qctx, r.git, l.gitDir, "refs/", l.linked) }()
+	go func() { defer wg.Done(); base, e3 = r.resolve(qctx, askedRevision) }()
 	wg.Wait()
 	if e1 != nil || e2 != nil {
 		return nil, r.explain(ctx, e1, e2)
@@ -264,7 +273,7 @@ func (r *Repo) judge(l layout, c *config, env []string) error {
 			foreign = true
 			sudo := me == 0 && o >= 0 && envValue(env, "SUDO_UID") == itoa(o)
 			if !sudo && !c.trusts(l.top, envValue(env, "HOME")) {
-				return broken("if you trust it: git config --global --add safe.directory "+quote(l.top),
+				return broken("if you trust it: git config --global --add safe.directory "+task.ShellWord(l.top),
 					"%s belongs to another user (uid %d)", quote(p), o)
 			}
 		}

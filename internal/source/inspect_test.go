@@ -318,6 +318,18 @@ func TestForeignOwner(t *testing.T) {
 	}
 	_, err := l.inspect(Options{})
 	refused(t, err, task.CodeSource, "safe.directory")
+	// What is printed to be run is one word of a shell, whatever the folder is called.
+	odd := l.top + "/it's; touch x"
+	if err := os.Rename(l.repo, odd); err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.inspect(Options{Dir: odd})
+	if want := task.ShellWord(odd); !strings.HasSuffix(task.HintOf(err), "--add safe.directory "+want) {
+		t.Errorf("hint %q, want %s", task.HintOf(err), want)
+	}
+	if err := os.Rename(odd, l.repo); err != nil {
+		t.Fatal(err)
+	}
 	// The repository cannot say so for itself.
 	l.write(".git/config", "[core]\n\tbare = false\n[safe]\n\tdirectory = *\n")
 	_, err = l.inspect(Options{})
@@ -371,5 +383,28 @@ func TestIdentity(t *testing.T) {
 	}
 	if got := o.in("log", "-1", "--format=%an|%ae"); got != "Local Name|ada@example.org" {
 		t.Errorf("author inside: %s", got)
+	}
+}
+
+// TestBaseWithNamesThatGitRefuses: such a commit starts nothing, and the refusal
+// says what to do.
+func TestBaseWithNamesThatGitRefuses(t *testing.T) {
+	for _, name := range []string{".git", ".."} {
+		l := basic(t)
+		l.sh(`b=$(echo evil | git hash-object -w --stdin); t=$(printf '100644 blob %s\tconfig\n' $b | git mktree)
+t=$(printf '040000 tree %s\t` + name + `\n' $t | git mktree); git update-ref refs/heads/main $(git commit-tree -m evil $t)`)
+		r, err := l.inspect(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := task.NewID()
+		ws := Workspace{Task: id, Dir: l.state + "/" + string(id)}
+		if err := os.Mkdir(ws.Dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_, err = Prepare(context.Background(), r, ws, Inside{ObjectsDir: l.top + "/objects", UID: 1000, GID: 1000})
+		if task.CodeOf(err) != task.CodeSource || !strings.Contains(task.HintOf(err), "--base") {
+			t.Errorf("%s: %v (%s)", name, err, task.HintOf(err))
+		}
 	}
 }

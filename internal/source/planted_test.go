@@ -284,7 +284,8 @@ func TestWorkInSubmodulesIsKept(t *testing.T) {
 
 // TestFIFOsInTheGitDirectory: git would wait for ever at them.
 func TestFIFOsInTheGitDirectory(t *testing.T) {
-	for _, name := range []string{"HEAD", "config", "packed-refs"} {
+	for _, name := range []string{"HEAD", "config", "packed-refs", "index", "shallow", "objects/info/alternates", "objects/info/commit-graph",
+		"info/grafts", "info/attributes", "info/exclude", "info/sparse-checkout"} {
 		l := basic(t)
 		if _, err := l.inspect(Options{}); err != nil {
 			t.Fatalf("control: %v", err)
@@ -297,5 +298,30 @@ func TestFIFOsInTheGitDirectory(t *testing.T) {
 		if _, err := l.inspect(Options{}); task.CodeOf(err) != task.CodeSource {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestFIFOsThatGitOpensByItself: an include of the configuration, and ignore
+// rules in the checkout. What waits for them ends, and says so.
+func TestFIFOsThatGitOpensByItself(t *testing.T) {
+	oldConfig, oldNote := configTime, noteTime
+	defer func() { configTime, noteTime = oldConfig, oldNote }()
+	configTime, noteTime = time.Second, time.Second
+
+	l := basic(t)
+	fifo := filepath.Join(l.repo, "dir", ".gitignore")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(fifo), 0o755), unix.Mkfifo(fifo, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	o := l.open(Options{})
+	_, err := Uncommitted(context.Background(), o.r, o.ws)
+	if task.CodeOf(err) != task.CodeLimit {
+		t.Errorf("ignore rules: %v", err)
+	}
+
+	l.sh("git config include.path " + fifo)
+	_, err = l.inspect(Options{})
+	if task.CodeOf(err) != task.CodeSource || !strings.Contains(task.HintOf(err), "git config") {
+		t.Errorf("include: %v (%s)", err, task.HintOf(err))
 	}
 }

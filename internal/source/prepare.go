@@ -549,6 +549,10 @@ func (p *preparation) checkout(ctx context.Context, treeish string) error {
 		if missing, lerr := p.r.lacks(context.WithoutCancel(ctx), treeish); lerr == nil && missing && treeish == p.r.Ref.Base {
 			return broken("run `git fsck` there, and fetch or restore what is missing", "objects of the base %s are missing in the repository", treeish)
 		}
+		if strings.Contains(err.Error(), "invalid path") {
+			// A name that leads out of the checkout or into .git: git takes it nowhere.
+			return broken("name a commit without it with --base; `git fsck` there lists such names", "the base cannot be checked out: %v", err)
+		}
 	}
 	if err != nil {
 		return p.fail("the base cannot be checked out", err)
