@@ -184,6 +184,14 @@ func (f *fake) Check(ctx context.Context, ref string, o door.CheckOptions, io *d
 	return c, out, nil
 }
 
+func (f *fake) Checks(_ context.Context, ref string) (*task.CheckList, error) {
+	v, err := f.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	return &task.CheckList{Schema: "caisson.checks/1", Task: v.ID, Checks: []task.DeclaredCheck{{Name: "unit", Run: []string{"make", "a b"}, Pinned: "project 0123:.caisson.yaml:3"}}}, nil
+}
+
 // exec keeps the contract of door.ExecIO with a command on this machine.
 func (f *fake) exec(_ context.Context, id task.ID, cmd task.Command, io *door.ExecIO) (task.Outcome, error) {
 	begun := time.Now()

@@ -3,6 +3,7 @@ package boundary
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,7 +76,7 @@ func (m *Manager) checkable(t inventory.Task) error {
 // checkName refuses what would not look in every list like what it is.
 func checkName(name string) error {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
-	if len(name) > maxCheckName || strings.Trim(name, letters) != "" {
+	if len(name) > maxCheckName || strings.Trim(name, letters) != "" || strings.HasPrefix(name, "-") {
 		return task.Errorf(task.CodeUsage, "check", "%q is no name of a check: up to %d letters, digits and _ . -", short(name, 80), maxCheckName).
 			WithHint("for example --name unit-tests")
 	}
@@ -91,14 +92,18 @@ func (m *Manager) check(ctx context.Context, l *live, o door.CheckOptions, io *d
 			closeFiles(io.Files[:])
 		}
 	}()
-	cmd := o.Command
-	if len(cmd.Argv) == 0 {
-		return nil, out, task.Errorf(task.CodeUsage, "check", "no command given")
-	}
 	if err := l.enter(); err != nil {
 		return nil, out, err
 	}
 	defer l.calls.Done()
+	what, err := m.pinned(ctx, l, &o)
+	if err != nil {
+		return nil, out, err
+	}
+	cmd := o.Command
+	if len(cmd.Argv) == 0 {
+		return nil, out, task.Errorf(task.CodeUsage, "check", "no command given")
+	}
 	wctx, stop := l.while(ctx)
 	defer stop()
 	tell(io.Progress, "waiting until nothing else runs in the task")
@@ -117,8 +122,11 @@ func (m *Manager) check(ctx context.Context, l *live, o door.CheckOptions, io *d
 	if err != nil {
 		return nil, out, err
 	}
-	c := &task.Check{Name: o.Name, Argv: cmd.Argv, Dir: cmd.Dir, Digest: callDigest("", task.Command{Argv: cmd.Argv, Dir: cmd.Dir}), Pinned: typed, Tree: before.Tree, Ignored: before.Ignored + before.Unfit}
+	c := &task.Check{Name: o.Name, Argv: cmd.Argv, Dir: cmd.Dir, Digest: callDigest("", task.Command{Argv: cmd.Argv, Dir: cmd.Dir}), Pinned: what.by, Tree: before.Tree, Ignored: before.Ignored + before.Unfit}
 	intent := map[string]any{"name": c.Name, "argv": c.Argv, "argv_sha256": c.Digest, "dir": c.Dir, "env": envNames(cmd.Env), "pinned": c.Pinned, "tree": c.Tree, "ignored": c.Ignored}
+	if what.policy != "" {
+		intent["policy"] = what.policy
+	}
 	if _, err := l.log.Append(ctx, evidence.CheckIntent, m.actor(), intent); err != nil {
 		return nil, out, err
 	}
@@ -128,6 +136,10 @@ func (m *Manager) check(ctx context.Context, l *live, o door.CheckOptions, io *d
 	handed = true
 	c.Begun = time.Now().UTC()
 	out, ran, err := m.inTurn(ctx, l, cmd, io)
+	if e := (*task.Error)(nil); what.by != typed && errors.As(err, &e) && (e.Code == task.CodeNoCommand || e.Code == task.CodeNotExecutable) {
+		e.Msg = strconv.Quote(short(cmd.Argv[0], 200)) + ": " + e.Msg
+		_ = e.WithHint("the check %s names it (%s)", c.Name, c.Pinned)
+	}
 	if !ran || task.CodeOf(err) == task.CodeOutcomeUnknown {
 		return nil, out, errors.Join(err, m.outcome(ctx, l, evidence.CheckOutcome, map[string]any{"argv_sha256": c.Digest, "tree": c.Tree, "level": 0}, err))
 	}

@@ -55,7 +55,7 @@ version: 1
 		b.WriteString("\n# Services that each task gets for itself, instead of sharing one.\n# services:\n" + s)
 	}
 	if s := starterChecks(facts); s != "" {
-		b.WriteString("\n# Commands that verify a result, by name.\n# checks:\n" + s)
+		b.WriteString("\n# Commands that verify a result, by name: caisson check TASK NAME.\n# checks:\n" + s)
 	}
 	b.WriteString(`
 # Hosts that a task may reach, where the policy above this file allows to ask for them.

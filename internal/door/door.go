@@ -31,6 +31,8 @@ type Engine interface {
 	// the host reads the files before and after. The check is nil when the command
 	// was not started or nobody knows how it ended.
 	Check(ctx context.Context, ref string, o CheckOptions, io *ExecIO) (*task.Check, task.Outcome, error)
+	// Checks lists the checks that the policy of a task declares.
+	Checks(ctx context.Context, ref string) (*task.CheckList, error)
 	// Hold opens a task in this process, calls use with its id, and ends the
 	// task as Run does once use returned: the boundary never outlives the process.
 	Hold(ctx context.Context, r task.Request, progress func(string), use func(ctx context.Context, id task.ID) error) (*task.CloseReport, error)
@@ -132,6 +134,10 @@ type ToolOptions struct {
 type CheckOptions struct {
 	Name    string // of the check; may be empty. A later check of a name takes the place of an earlier one
 	Command task.Command
+	// Named: what runs is what the policy declares under Name, where it begins is
+	// the top of the source, and Command says neither. Where no policy of the task
+	// declares any check, Command is run as one that a person gave, if it is there.
+	Named bool
 }
 
 // IOSummary is what the host's end of the pipes saw.

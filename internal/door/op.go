@@ -100,6 +100,7 @@ type (
 	CheckIn struct {
 		Task    string       `json:"task"`
 		Name    string       `json:"name"`
+		Named   bool         `json:"named"`
 		Env     []string     `json:"env,omitempty"` // replaces Command.Env, which is never marshalled
 		Command task.Command `json:"command"`
 	}
@@ -242,8 +243,11 @@ var Table = append([]Op{
 	}),
 	op("check", "verify a task's files with a command", RolePerson, func(ctx context.Context, c *Call, in *CheckIn) (*CheckOut, error) {
 		in.Command.Env = in.Env
-		check, out, err := c.Engine.Check(ctx, in.Task, CheckOptions{Name: in.Name, Command: in.Command}, c.IO)
+		check, out, err := c.Engine.Check(ctx, in.Task, CheckOptions{Name: in.Name, Command: in.Command, Named: in.Named}, c.IO)
 		return &CheckOut{RunOut{out, check != nil}, check}, err
+	}),
+	op("checks", "list the checks that a task's policy declares", RoleObserver, func(ctx context.Context, c *Call, in *TaskIn) (*task.CheckList, error) {
+		return c.Engine.Checks(ctx, in.Task)
 	}),
 	op("tools", "describe the tools", RoleObserver, func(ctx context.Context, c *Call, _ *None) (*ToolsOut, error) {
 		ts, err := c.Engine.Tools(ctx)

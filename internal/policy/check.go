@@ -293,11 +293,21 @@ func (p *Readiness) Check() error {
 
 // Check implements Checker.
 func (c *NamedCheck) Check() error {
-	if c.Name == "" || len(c.Name) > 60 || strings.Trim(c.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != "" {
-		return fmt.Errorf("%q is no name: letters, digits and _ . -", clip(c.Name))
+	if c.Name == "" || len(c.Name) > 60 || strings.Trim(c.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != "" || strings.HasPrefix(c.Name, "-") {
+		return fmt.Errorf("%q is no name: letters, digits and _ . -, and not - first", clip(c.Name))
 	}
 	if len(c.Run) == 0 {
 		return errors.New("it has no command: run")
+	}
+	return nil
+}
+
+// Check implements Checker.
+func (c *NamedChecks) Check() error {
+	for i, x := range *c {
+		if slices.ContainsFunc((*c)[:i], func(y NamedCheck) bool { return y.Name == x.Name }) {
+			return fmt.Errorf("%s is there twice", x.Name)
+		}
 	}
 	return nil
 }

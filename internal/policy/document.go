@@ -38,7 +38,7 @@ type Document struct {
 	UnwatchedAfter  Duration               `json:"unwatched_after,omitempty"`
 	Net             NetMode                `json:"net,omitempty"`
 	Services        map[string]*Service    `json:"services,omitempty"`
-	Checks          []NamedCheck           `json:"checks,omitempty"`
+	Checks          NamedChecks            `json:"checks,omitempty"`
 	RiskyFiles      []Glob                 `json:"risky_files,omitempty"`
 	Tests           []Expectation          `json:"tests,omitempty"`
 }
@@ -205,6 +205,9 @@ type NamedCheck struct {
 	Name string `json:"name"`
 	Run  Argv   `json:"run"`
 }
+
+// NamedChecks are those of one file, each with a name of its own.
+type NamedChecks []NamedCheck
 
 // Expectation is one line of the table that `caisson policy test` runs.
 type Expectation struct {

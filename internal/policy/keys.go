@@ -147,7 +147,7 @@ var Keys = []Key{
 	{"services.{}.port", []task.Source{task.SourceUser, task.SourceProject, task.SourceTask}, JoinNone, "The port that it listens on inside.", "5432"},
 	{"services.{}.depends_on", []task.Source{task.SourceUser, task.SourceProject, task.SourceTask}, JoinNone, "Services that come first.", "NAME: {condition: started, healthy or completed}"},
 	{"services.{}.ready", []task.Source{task.SourceUser, task.SourceProject, task.SourceTask}, JoinNone, "How it is seen to be ready: one of exec, http, tcp, log, protocol, with period, timeout and failures.", ""},
-	{"checks", files, JoinUnion, "Commands that verify a result, by name. The operator's and the user's come first; of one name the most trusted counts.", "list"},
+	{"checks", files, JoinUnion, "Commands that verify a result, by name: `caisson check TASK NAME` runs one. The operator's and the user's come first; of one name the most trusted counts.", "list"},
 	{"checks[].name", files, JoinNone, "The name.", "unit"},
 	{"checks[].run", files, JoinNone, "The command; it runs inside.", "list of words"},
 	{"risky_files", anybody, JoinUnion, "Further files that a reviewer must see before a result reaches a checkout: ** is any number of folders, * and ? stay in one.", "list of patterns"},

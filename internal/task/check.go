@@ -25,6 +25,23 @@ type Check struct {
 	Why      string        `json:"why"`              // that level
 }
 
+// CheckList are the checks that the policy of a task declares.
+type CheckList struct {
+	Schema string          `json:"schema"` // "caisson.checks/1"
+	Task   ID              `json:"task"`
+	Policy string          `json:"policy"` // digest of the policy in force
+	Checks []DeclaredCheck `json:"checks"`
+}
+
+// DeclaredCheck is one of them.
+type DeclaredCheck struct {
+	Name   string   `json:"name"`
+	Run    []string `json:"run"`
+	Pinned string   `json:"pinned"` // who declared it, with file and line; that of a repository is the file of the base commit
+	// Last is its last run on record; it says something of exactly the tree it names.
+	Last *Check `json:"last,omitempty"`
+}
+
 // Verification says how far a result is verified that is about to leave.
 type Verification struct {
 	Tree     string `json:"tree"`     // of the result

@@ -207,8 +207,8 @@ var wiredRest = []wired{
 	{keys: "net", set: "net: none", not: "", do: opened(), want: `"net":"user `},
 	{keys: "risky_files", set: "risky_files: [\"new*\"]", not: "risky_files: [\"old*\"]", do: opened("sh", "-c", "echo a >new.txt"), want: `"path": "new.txt",
       "rule"`},
-	{keys: "checks[].name", set: "checks: [{name: unit, run: [make]}]", not: "checks: [{name: lint, run: [make]}]", do: says("policy show --json"), want: `"name": "unit"`},
-	{keys: "checks[].run", set: "checks: [{name: unit, run: [make, all]}]", not: "checks: [{name: unit, run: [make, none]}]", do: says("policy show --json"), want: `"all"`},
+	{keys: "checks[].name", set: "checks: [{name: unit, run: [test, -e, f]}]", not: "checks: [{name: lint, run: [test, -e, f]}]", do: verified("unit"), want: "exit 0"},
+	{keys: "checks[].run", set: "checks: [{name: unit, run: [test, -e, f]}]", not: "checks: [{name: unit, run: [test, -e, g]}]", do: verified("unit"), want: "exit 0"},
 
 	{keys: "tests[].name tests[].tool tests[].expect", set: "tests: [{name: a file, tool: read_file, expect: allow}]", not: "tests: [{name: a file, tool: read_file, expect: deny}]", do: says("policy test"), want: "exit 0"},
 	{keys: "tests[].name", set: "tests: [{name: a file, tool: read_file, expect: allow}]", not: "tests: [{name: other, tool: read_file, expect: allow}]", do: says("policy test"), want: "a file"},

@@ -163,6 +163,17 @@ func opened(args ...string) func(w *worker) string {
 	}
 }
 
+// verified is how a declared check of a fresh task ends.
+func verified(name string) func(w *worker) string {
+	return func(w *worker) string {
+		w.t.Helper()
+		id := w.Open(w.t, w.repo)
+		r := w.run("check", id, name)
+		w.OK(w.t, w.repo, "close", "--discard", id)
+		return fmt.Sprintf("exit %d\n%s\n%s", r.Exit, r.Stdout, r.Stderr)
+	}
+}
+
 // levels is what a plan requires, and what it says is known.
 func levels(args ...string) func(w *worker) string {
 	return func(w *worker) string {

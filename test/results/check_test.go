@@ -22,6 +22,7 @@ type verification struct {
 
 type checked struct {
 	Name, Tree, Why string
+	Pinned          string
 	Argv            []string
 	Digest          string `json:"argv_sha256"`
 	After           string `json:"tree_after"`
@@ -196,7 +197,7 @@ func TestCheckWords(t *testing.T) {
 		for _, name := range []string{"\x1b[2J", "a b", "a\nb", "ä", "../x", strings.Repeat("x", 61), "`id`"} {
 			p.refused(p.do("check", id, "--name", name, "--", "true"), "usage")
 		}
-		p.refused(p.do("check", id), "usage")
+		p.refused(p.do("check", id, "--"), "usage")
 		p.refused(p.do("check"), "usage")
 		p.refused(p.do("check", "nosuchtask", "--", "true"), "not_found")
 		if r := p.do("check", id, "--", "/no/such/program"); r.Exit != 127 {

@@ -14,39 +14,66 @@ import (
 func (a *app) checkCommand() *cobra.Command {
 	var dir, name string
 	var env []string
+	var list bool
 	cmd := &cobra.Command{
-		Use:     "check TASK [--name NAME] [--] CMD…",
+		Use:     "check TASK [NAME | [--name NAME] [--] CMD…]",
 		Short:   "verify a task's files with a command, on record",
 		GroupID: groupTask,
-		Long: `Runs CMD in an open task, alone, and has the host read the task's files before and
+		Long: `Runs CMD in an open task, or the check that the policy declares as NAME, alone, and has the host read the task's files before and
 after. When the host itself saw CMD end with 0, on files that were the same before and
 after, the check holds for exactly these files (level VER 2): apply, branch and export
 say so, and any later change of the files makes it say nothing. Ignored files are no part
 of that: CMD may write them, and use them.
 
+A check is declared under checks in the .caisson.yaml of the commit that the task starts
+from, or in a file of yours or the operator's: what the task writes changes nothing of
+what NAME means. It runs as it is declared, from the top of the source. Without CMD and
+NAME, or with --list, the declared checks are listed, with what each found last. One word
+without -- is a NAME wherever any check is declared; after -- it is always a command.
+
 It waits until other commands of the task have ended, and ends what earlier ones left
 running: nothing else can change the files meanwhile. A failed check counts too: nothing
 else makes these files verified, until the same check (the same CMD, or the same NAME)
-succeeds on them.
+succeeds on them. The NAME of a declared check is its own: no other command takes its place.
 
 Without a check a result leaves all the same, and the report says that nobody verified
 it; unless somebody demanded VER 2: with --need VER=2, in CAISSON_NEED, in a policy. Then it
 stays (exit status 3), or leaves under an acceptance (caisson accept TASK --axis VER=0).
 
 The exit status is CMD's own; 125 is a failure of caisson. With --json the result is one
-line of JSON, the last line of standard error.`,
-		Example: `  caisson check fix-login -- make test
+line of JSON, the last line of standard error; of a list it is the document.`,
+		Example: `  caisson check fix-login
+  caisson check fix-login unit
+  caisson check fix-login -- make test
   caisson check fix-login --name lint -- npm run lint && caisson apply fix-login
   caisson open --need VER=2 strict`,
 		Annotations:       map[string]string{passes: "yes"},
-		ValidArgsFunction: a.completeTaskThenFiles,
+		ValidArgsFunction: a.completeCheck,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ref, argv, err := splitTask(cmd, args)
 			if err != nil {
 				return err
 			}
-			if len(argv) == 0 {
+			dashed := cmd.Flags().ArgsLenAtDash() >= 0
+			switch {
+			case list && len(argv) > 0:
+				return usagef(cmd, "--list takes no command").WithHint("`caisson check %s` lists the declared checks", ref)
+			case len(argv) == 0 && dashed:
 				return usagef(cmd, "no command to check %s with", ref).WithHint("for example `caisson check %s -- make test`", ref)
+			case list || len(argv) == 0 && name == "":
+				if len(env) > 0 || dir != "" {
+					return usagef(cmd, "--env and --dir belong to a command").WithHint("for example `caisson check %s -- make test`", ref)
+				}
+				return a.listChecks(cmd, ref)
+			}
+			named := !dashed && len(argv) == 1 && name == ""
+			if named {
+				name = argv[0]
+			} else if len(argv) == 0 {
+				named = true
+			}
+			if named && len(argv) > 0 && !checkNamed(name) {
+				named, name = false, "" // a path, or another word that is no name
 			}
 			vars, err := a.variables(dir, env)
 			if err != nil {
@@ -54,8 +81,10 @@ line of JSON, the last line of standard error.`,
 			}
 			return a.inSession(cmd, false, "", func(s *session, c *door.Call) (*door.RunOut, error) {
 				vars := append(s.terminalEnv(), vars...)
-				out, err := door.Do[*door.CheckOut](s.ctx, c, "check", &door.CheckIn{Task: ref, Name: name, Env: vars, Command: s.command(argv, dir, vars)})
-				err = a.explainStart(err, argv, dir, vars, true)
+				out, err := door.Do[*door.CheckOut](s.ctx, c, "check", &door.CheckIn{Task: ref, Name: name, Named: named, Env: vars, Command: s.command(argv, dir, vars)})
+				if !named || task.HintOf(err) == "" {
+					err = a.explainStart(err, argv, dir, vars, true)
+				}
 				if out == nil {
 					return nil, err
 				}
@@ -67,6 +96,7 @@ line of JSON, the last line of standard error.`,
 	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().StringVar(&name, "name", "", "what it is called: a later check of this name takes its place `NAME`")
 	cmd.Flags().StringArrayVar(&env, "env", nil, "set a variable for this command, or pass yours on `K=V|K`")
+	cmd.Flags().BoolVarP(&list, "list", "l", false, "list the checks that the policy declares")
 	cmd.Flags().StringVar(&dir, "dir", "", "where the command starts inside (default: the source) `DIR`")
 	_ = cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)
 	return cmd

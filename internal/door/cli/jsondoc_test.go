@@ -31,6 +31,7 @@ var documents = []struct {
 	{"ls", "The tasks.", door.ListOut{}},
 	{"plan", "The decision. The exit status is 3 when `missing` is not empty.", task.PlanReport{}},
 	{"run, exec, shell, check", "One line, the last of standard error: the other streams are the command's. `schema` names the command.", sessionResult{}},
+	{"check without a command", "The checks that the policy of the task declares, on standard output.", task.CheckList{}},
 	{"tool", "One tool call. `claimed.result` is of the tool's own schema. A tool that did nothing says why in `claimed.failure`, and the exit status is 1.", task.ToolResult{}},
 	{"approve, deny without an ID", "What waits for a person.", door.QuestionsOut{}},
 	{"approve, deny", "The question that was answered.", task.Question{}},

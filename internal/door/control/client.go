@@ -67,7 +67,7 @@ func (c *Client) Exec(ctx context.Context, cmd task.Command, io *door.ExecIO) (t
 
 // Check runs a command that verifies the files inside. See door.Engine.
 func (c *Client) Check(ctx context.Context, o door.CheckOptions, io *door.ExecIO) (*task.Check, task.Outcome, error) {
-	last, err := c.run(ctx, request{Op: "check", Command: toCommand(o.Command), Check: &checked{[]byte(o.Name)}}, io)
+	last, err := c.run(ctx, request{Op: "check", Command: toCommand(o.Command), Check: &checked{[]byte(o.Name), o.Named}}, io)
 	if last.Check == nil {
 		return nil, last.outcome(), err
 	}
@@ -75,7 +75,9 @@ func (c *Client) Check(ctx context.Context, o door.CheckOptions, io *door.ExecIO
 	if json.Unmarshal(last.Check, check) != nil {
 		return nil, last.outcome(), c.lost(errors.New("the check cannot be read"))
 	}
-	check.Argv = o.Command.Argv // which JSON may not have held
+	if !o.Named {
+		check.Argv = o.Command.Argv // which JSON may not have held
+	}
 	return check, last.outcome(), err
 }
 

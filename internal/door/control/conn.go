@@ -104,7 +104,8 @@ type output struct {
 
 // checked says that a command verifies the task's files.
 type checked struct {
-	Name []byte `json:"name"`
+	Name  []byte `json:"name"`
+	Named bool   `json:"named,omitempty"`
 }
 
 type closeOptions struct {

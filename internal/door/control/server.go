@@ -163,7 +163,7 @@ func (s *Server) exec(ctx context.Context, c *conn, m request, files []*os.File)
 		}
 	}()
 	if m.Check != nil {
-		check, out, err := s.Engine.Check(ctx, string(s.Task), door.CheckOptions{Name: string(m.Check.Name), Command: cmd}, eio)
+		check, out, err := s.Engine.Check(ctx, string(s.Task), door.CheckOptions{Name: string(m.Check.Name), Command: cmd, Named: m.Check.Named}, eio)
 		last := step{Outcome: &out, Error: task.FormOf(err), Done: true}
 		if check != nil {
 			last.Check, _ = json.Marshal(check) // plain values of ours
