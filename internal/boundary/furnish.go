@@ -75,10 +75,8 @@ func (m *Manager) furnishTogether(ctx context.Context, l *live, d *decided, prog
 		}
 		uncommitted = m.uncommitted(ctx, l, d)
 	}()
-	select {
-	case <-framed:
-	case <-ended:
-		return nil, "", nil, perr
+	if err := framedOr(framed, ended, &perr); err != nil {
+		return nil, "", nil, err
 	}
 	st, err := m.stand(ctx, d.driver, &l.spec, func(cause error) { m.poisoned(l, cause) })
 	if st != nil {
@@ -93,6 +91,17 @@ func (m *Manager) furnishTogether(ctx context.Context, l *live, d *decided, prog
 		err = perr
 	}
 	return prep, uncommitted, st, err
+}
+
+// framedOr waits until a source has its frame. It returns the error of one that
+// ended without; a quick one may have ended well before anybody looks.
+func framedOr(framed, ended <-chan struct{}, err *error) error {
+	select {
+	case <-framed:
+		return nil
+	case <-ended:
+		return *err
+	}
 }
 
 // prepare makes the task's files; framed is as in source.Inside.
