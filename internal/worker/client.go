@@ -39,6 +39,7 @@ type Client struct {
 	err      error // why the channel is given up
 	closed   bool  // by the caller
 	paused   bool
+	parked   bool      // wmu is held until Unpark or Close
 	lastOK   time.Time // when the tool space last answered anything
 
 	assurance task.Assurance // set before Start returns
@@ -140,6 +141,12 @@ func (c *Client) Close() error {
 	c.closed = true
 	c.mu.Unlock()
 	c.fail(task.Errorf(task.CodeChannel, "worker.close", "the channel was closed"))
+	c.mu.Lock()
+	if c.parked { // what waits to send learns of the end
+		c.parked = false
+		c.wmu.Unlock()
+	}
+	c.mu.Unlock()
 	c.wg.Wait()
 	return nil
 }
@@ -332,7 +339,7 @@ func (c *Client) heartbeat() {
 		case <-t.C:
 		}
 		c.mu.Lock()
-		paused, quiet := c.paused, time.Since(c.lastOK)
+		paused, quiet := c.paused || c.parked, time.Since(c.lastOK)
 		c.mu.Unlock()
 		switch {
 		case paused:

@@ -45,6 +45,7 @@ func (c *Client) Park() (State, error) {
 		if s, err = c.conn.Leave(); err == nil {
 			c.mu.Lock()
 			defer c.mu.Unlock()
+			c.parked = true
 			return State{Frames: s, LastOp: c.lastOp, Assurance: c.assurance, Stream: fd}, nil
 		}
 	}
@@ -75,15 +76,22 @@ func (c *Client) parkLocked() error {
 	}
 }
 
-// Unpark goes on with what Park returned.
+// Unpark goes on with what Park returned. A client that was closed meanwhile stays
+// so, with code channel.
 func (c *Client) Unpark(s State) error {
 	conn, err := frame.Continue(c.transport, s.Frames)
+	c.mu.Lock()
+	if !c.parked {
+		defer c.mu.Unlock()
+		return task.Errorf(task.CodeChannel, "worker.unpark", "the channel is not put aside any more")
+	}
+	c.parked = false
 	if err != nil {
+		c.mu.Unlock()
 		c.wmu.Unlock()
 		c.poison(err)
 		return err
 	}
-	c.mu.Lock()
 	c.conn, c.idle, c.lastOK = conn, make(chan struct{}), time.Now()
 	idle := c.idle
 	c.mu.Unlock()

@@ -81,6 +81,7 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.client = c
+	t.Cleanup(func() { _ = old.Close() }) // in the product it is gone with its program
 	if c.Assurance() != old.Assurance() {
 		t.Errorf("%s, not %s", c.Assurance(), old.Assurance())
 	}
@@ -106,6 +107,30 @@ func TestResume(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Error("the worker went on after a frame came twice")
+	}
+}
+
+// TestParkedIsClosed: a client that is closed while it is put aside ends, and so
+// does what waited to send; it cannot go on any more.
+func TestParkedIsClosed(t *testing.T) {
+	b := start(t)
+	s := b.parked()
+	waits := make(chan error, 1)
+	go func() { waits <- b.client.Ping(deadline(t, time.Minute)) }()
+	closed := make(chan error, 1)
+	go func() { closed <- b.client.Close() }()
+	for _, c := range []chan error{closed, waits} {
+		select {
+		case err := <-c:
+			if c == waits && task.CodeOf(err) != task.CodeChannel {
+				t.Errorf("what waited was told %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("it never ended")
+		}
+	}
+	if err := b.client.Unpark(s); task.CodeOf(err) != task.CodeChannel {
+		t.Errorf("it went on: %v", err)
 	}
 }
 
