@@ -141,6 +141,9 @@ func (m *Manager) inTurn(ctx context.Context, l *live, cmd task.Command, io *doo
 	}
 	if _, err := l.log.Append(ctx, evidence.CallIntent, m.actor(), intent); err != nil {
 		closeFiles(files)
+		if task.CodeOf(err) == task.CodeCanceled { // since it was asked above
+			err = task.Errorf(task.CodeCanceled, "call", "not started: %w", context.Cause(ctx))
+		}
 		return task.Outcome{}, false, err
 	}
 	if err := sys.Fault("call.after-intent"); err != nil {

@@ -133,7 +133,10 @@ func (m *Manager) tool(ctx context.Context, l *live, c task.ToolCall, o door.Too
 	if err := sys.Fault("tool.before-intent"); err != nil {
 		return res, err
 	}
-	if _, err := announce(ctx, evidence.ToolIntent, k.actor(), k.intent(res)); err != nil {
+	switch _, err := announce(ctx, evidence.ToolIntent, k.actor(), k.intent(res)); {
+	case task.CodeOf(err) == task.CodeCanceled: // since it was asked above
+		return res, m.refuse(ctx, l, k, res, task.Errorf(task.CodeCanceled, "tool", "not started: %w", context.Cause(ctx)))
+	case err != nil:
 		return res, err
 	}
 	if err := sys.Fault("tool.after-intent"); err != nil {

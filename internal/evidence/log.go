@@ -144,7 +144,8 @@ func (l *Log) resume() (cut []byte, err error) {
 // calls made at the same time. Body is encoded as JSON after redaction; a
 // string that is not UTF-8 becomes {"$base64": …}. When Append fails nothing
 // may be done that the event was to announce. A ctx that has ended refuses the
-// event; it does not interrupt a write: record outcomes on a detached context.
+// event with code canceled, as nothing that the log could not do; it does not
+// interrupt a write: record outcomes on a detached context.
 func (l *Log) Append(ctx context.Context, t Type, a Actor, body any) (uint64, error) {
 	seq, err := l.AppendBulk(ctx, t, a, body)
 	if err != nil {
@@ -158,7 +159,7 @@ func (l *Log) Append(ctx context.Context, t Type, a Actor, body any) (uint64, er
 func (l *Log) AppendBulk(ctx context.Context, t Type, a Actor, body any) (uint64, error) {
 	const op = "evidence.append"
 	if ctx.Err() != nil {
-		return 0, fail(op, "event %s was not recorded: %w", t, context.Cause(ctx))
+		return 0, task.Errorf(task.CodeCanceled, op, "event %s was not recorded: %w", t, context.Cause(ctx))
 	}
 	if !t.Known() {
 		return 0, task.Errorf(task.CodeInternal, op, "there is no event type %q", t)

@@ -248,7 +248,7 @@ func TestRefusals(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("ctrl-c")
 	cancel(cause)
-	if _, err := l.Append(ctx, CallIntent, host, nil); !errors.Is(err, cause) {
+	if _, err := l.Append(ctx, CallIntent, host, nil); !errors.Is(err, cause) || task.CodeOf(err) != task.CodeCanceled {
 		t.Fatalf("ended context: %v", err)
 	}
 	if _, err := l.Append(t.Context(), "made.up", host, nil); task.CodeOf(err) != task.CodeInternal {

@@ -21,7 +21,7 @@ const Canary = true
 var without string
 
 // Protections are the names that Without knows.
-var Protections = []string{"cloexec", "close_range", "proc", "pidns", "userns", "landlock", "dumpable", "unreadable", "seccomp", "mac", "sender", "scores"}
+var Protections = []string{"cloexec", "close_range", "proc", "pidns", "userns", "landlock", "dumpable", "unreadable", "seccomp", "mac", "sender", "scores", "paths"}
 
 // Without reports whether this build leaves the protection called name out.
 func Without(name string) bool {

@@ -222,7 +222,7 @@ func TestMissing(t *testing.T) {
 			t.Run(v.without, func(t *testing.T) {
 				o := order{Probes: sample, Spawns: 12}
 				if v.without == "all" {
-					o.Probes = []string{"F2", "F3", "F5", "F8"}
+					o.Probes = []string{"F2", "F3", "F5", "F8", "F23"}
 				}
 				if full || *updateDocs {
 					o = order{Probes: names(false), Spawns: 24}
@@ -231,20 +231,82 @@ func TestMissing(t *testing.T) {
 				if v.without != "all" && !slices.Equal(rep.Without, []string{v.without}) || v.without == "all" && len(rep.Without) != len(variants)-2 {
 					t.Fatalf("the build goes without %q", rep.Without)
 				}
-				forged, leaked, reached := 0, 0, 0
+				forged, leaked, reached, shown := 0, 0, 0, 0
 				for _, r := range rep.Results {
 					forged, leaked, reached = forged+r.Forged, leaked+len(r.Leaked), reached+len(r.Possible)
 					if v.without != "all" {
 						safe(t, r)
+					} else if r.Probe == "F23" {
+						shown = len(r.Possible)
 					}
 				}
 				t.Logf("%d attempts worked, %d messages forged, %d times frames were read", reached, forged, leaked)
 				if v.without == "all" && forged == 0 {
 					t.Errorf("with nothing in the way no message was forged: the probes prove nothing: %+v", rep.Results)
 				}
+				if v.without == "all" && shown == 0 {
+					t.Error("with nothing in the way the worker's own tools showed nothing of the worker: F23 proves nothing")
+				}
 				record(id, v.without, rep)
 			})
 		}
+	})
+}
+
+// TestHostileRoot opens a user's task on a root folder whose every program is the
+// hostile one: none runs before a command names it, also none of those that the
+// host itself would look for, and the task ends as every other.
+func TestHostileRoot(t *testing.T) {
+	path, err := attacker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		repo := id.Repo(t, map[string]string{"a.txt": "a\n"})
+		root := filepath.Join(id.Dir, "root")
+		for _, p := range []string{"/init", "/sbin/init", "/bin/sh", "/bin/bash", "/usr/bin/git", "/usr/bin/env", "/usr/bin/caisson-worker", "/usr/sbin/ldconfig", "/lib64/ld-linux-x86-64.so.2", "/entrypoint.sh"} {
+			id.Write(t, root+p, string(data), 0o755)
+		}
+		id.Mkdir(t, root+"/var/lib")
+		id.Write(t, root+"/hostile-root", repo, 0o644)
+		id.Write(t, root+"/etc/passwd", "root::0:0::/:/sbin/init\n", 0o644)
+		id.Write(t, root+"/etc/ld.so.preload", "/sbin/init\n", 0o644)
+		id.Write(t, root+"/etc/gitconfig", "[core]\n\tfsmonitor = /sbin/init\n", 0o644)
+		task := id.Open(t, repo, "--rootfs", root)
+		ran := func() string {
+			var res struct {
+				Claimed struct{ Result struct{ Content string } }
+			}
+			r := id.Caisson(t, repo, "tool", "--json", task, "read_file", `{"path":"ran"}`)
+			_ = json.Unmarshal([]byte(r.Stdout), &res)
+			return res.Claimed.Result.Content
+		}
+		for _, args := range [][]string{{"show", task}, {"diff", task}, {"log", task}, {"tool", task, "list_dir", "{}"}, {"tool", task, "write_file", `{"path":"b.txt","content":"b\n"}`}} {
+			id.OK(t, repo, args...)
+		}
+		if text := ran(); text != "" {
+			t.Errorf("before any command there ran: %s", text)
+		}
+		for _, p := range []string{"/init", "/usr/bin/caisson-worker", "/lib64/ld-linux-x86-64.so.2"} {
+			r := id.Caisson(t, repo, "exec", task, "--", p)
+			if r.Exit != 0 || !strings.Contains(r.Stdout, `"Did"`) {
+				t.Errorf("%s: %v", p, r)
+			}
+			for l := range strings.Lines(r.Stdout) {
+				if strings.Contains(l, `"Did":"possible"`) {
+					t.Errorf("%s: POSSIBLE: %s", p, l)
+				}
+			}
+		}
+		if n := strings.Count(ran(), "\n"); n != 3 {
+			t.Errorf("control: three commands left %d marks", n)
+		}
+		id.OK(t, repo, "diff", task)
+		id.OK(t, repo, "close", task)
 	})
 }
 

@@ -30,7 +30,9 @@ var probes = []probe{
 	{"F19", "giant and negative lengths, invalid text, doubled names, deep nesting", true},
 	{"F20", "keyrings, memfd, System V memory", false},
 	{"F21", "start a second worker, from the real one's file and from one of the tool's own", false},
+	{"F21r", "a root folder whose every program is hostile: nothing of it runs unasked; started as init, shell, loader or entry point it does what F2, F3, F6, F19 and F21 do", false},
 	{"F22", "set and adjust clocks, a time namespace", false},
+	{"F23", "names, links, folders and contents that change under the hands of the tools that the worker itself carries out, magic links of its own process among them", false},
 }
 
 // variant is one build of host and worker.
@@ -53,6 +55,7 @@ var variants = []variant{
 	{"tags not checked", "mac", true},
 	{"sender not checked", "sender", false},
 	{"no scores for the out-of-memory killer", "scores", false},
+	{"paths of the worker's own tools not checked", "paths", false},
 	{"none of these", "all", true},
 }
 

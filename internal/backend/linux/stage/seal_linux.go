@@ -129,7 +129,7 @@ func SealWorker(r *Rest) error {
 	if err := verify(step, false); err != nil {
 		return err
 	}
-	if r.NoLandlock {
+	if r.NoLandlock || sys.Without("landlock") {
 		return nil
 	}
 	if err := landlockWorker(r.Landlock); err != nil {

@@ -131,6 +131,12 @@ func visible() (out []proc) {
 var probes = map[string]func(args []string){}
 
 func main() {
+	if entry() {
+		return
+	}
+	if len(os.Args) < 2 {
+		os.Exit(3)
+	}
 	if f := probes[os.Args[1]]; f != nil {
 		f(os.Args[2:])
 		say(line{Ask: "end"})

@@ -88,6 +88,11 @@ type box struct {
 
 // open makes a boundary. relay may stand between the host and W.
 func (r *rig) open(relay func(net.Conn) (net.Conn, int, error)) (*box, error) {
+	return r.openRoot("", relay)
+}
+
+// openRoot is open with a root folder of its own.
+func (r *rig) openRoot(root string, relay func(net.Conn) (net.Conn, int, error)) (*box, error) {
 	r.serial++
 	dir := filepath.Join(r.o.Dir, fmt.Sprint("b", r.serial))
 	b := &box{r: r, src: dir + "/src", poison: make(chan error, 1), stop: make(chan struct{})}
@@ -109,6 +114,7 @@ func (r *rig) open(relay func(net.Conn) (net.Conn, int, error)) (*box, error) {
 		Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid(), Login: "tester", Home: "/home/tester"},
 		Source:   backend.Mount{Source: b.src, Target: "/home/tester/src", Writable: true},
 		Out:      backend.Mount{Source: dir + "/out", Target: backend.OutDir, Writable: true},
+		Rootfs:   root,
 		Home:     "/home/tester", WorkerPath: r.worker, Hostname: "box",
 		Env:    []string{"HOME=/home/tester", "PATH=/usr/local/bin:/usr/bin:/bin", "GOMAXPROCS=2"},
 		Limits: task.Limits{MemoryBytes: 320 << 20, Pids: 256},
@@ -280,9 +286,14 @@ type attempt struct{ What, Did, Errno, Layer, Leak, Ask string }
 
 // attack runs one probe of the hostile program and enters what it says.
 func (b *box) attack(res *result, args ...string) (task.Outcome, error) {
+	return b.attackAs(res, append([]string{"/home/tester/src/attacker"}, args...)...)
+}
+
+// attackAs is attack with a program that is told what it is by its name.
+func (b *box) attackAs(res *result, argv ...string) (task.Outcome, error) {
 	for try := 0; ; try++ {
 		a := asker{b: b}
-		out, o, err := b.run(a.answer, append([]string{"/home/tester/src/attacker"}, args...)...)
+		out, o, err := b.run(a.answer, argv...)
 		a.done()
 		res.enter(b.r, out)
 		// What an earlier probe left behind may have ended the guardian before the

@@ -29,14 +29,16 @@ var special = map[string]func(*rig, *box, *result){
 	"F12": smuggled,
 	"F13": image,
 	"F17": exhausted,
+	"F23": held,
 }
 
 // apart are those that make boundaries of their own, one for each manipulation.
 var apart = map[string]func(*rig, *result){
-	"F10": func(r *rig, res *result) { relays(r, res, replays) },
-	"F11": func(r *rig, res *result) { relays(r, res, reflections) },
-	"F18": crashes,
-	"F19": func(r *rig, res *result) { relays(r, res, malformed) },
+	"F10":  func(r *rig, res *result) { relays(r, res, replays) },
+	"F11":  func(r *rig, res *result) { relays(r, res, reflections) },
+	"F18":  crashes,
+	"F19":  func(r *rig, res *result) { relays(r, res, malformed) },
+	"F21r": hostileRoot,
 }
 
 func (r *rig) ready() (*box, error) {
