@@ -133,6 +133,43 @@ func TestInspector(t *testing.T) {
 				t.Errorf("%q: a file of the host: %v", target, r)
 			}
 		}
+		// What a result shows only a part of is linked to; the links are read on the same
+		// server, and nothing else is.
+		for _, c := range []struct{ tool, arg, title string }{
+			{"shell", "command=seq -w 1000000", "the whole output of the command"},
+			{"shell", "command=seq -w 1000000 > large.txt", ""},
+			{"read_file", "path=large.txt", "the whole file"},
+			{"shell", "command=rm large.txt", ""}, // the task ends unchanged
+		} {
+			r := inspect(targets[1], "--method", "tools/call", "--tool-name", c.tool, "--tool-arg", c.arg)
+			var got struct {
+				Content []struct{ Type, URI, Title string }
+			}
+			if err := json.Unmarshal([]byte(r.Stdout), &got); err != nil {
+				t.Errorf("%v: %v", err, r)
+			}
+			var all string
+			for _, l := range got.Content {
+				if l.Type != "resource_link" {
+					continue
+				}
+				read := inspect(targets[1], "--method", "resources/read", "--uri", l.URI)
+				var part struct {
+					Contents []struct{ URI, Text string }
+				}
+				if err := json.Unmarshal([]byte(read.Stdout), &part); err != nil || len(part.Contents) != 1 || part.Contents[0].URI != l.URI || !strings.HasPrefix(l.Title, c.title) {
+					t.Errorf("%+v: %v: %v", l, err, read)
+					break
+				}
+				all += part.Contents[0].Text
+				if strange := inspect(targets[1], "--method", "resources/read", "--uri", strings.Replace(l.URI, "caisson://", "caisson://x", 1)); strange.Exit == 0 && strings.Contains(strange.Stdout, `"text"`) {
+					t.Errorf("another task's: %v", strange)
+				}
+			}
+			if want := 8 * 1_000_000; c.title != "" && (len(all) != want || !strings.HasPrefix(all, "0000001\n") || !strings.HasSuffix(all, "\n1000000\n")) {
+				t.Errorf("%s: %d bytes came back by links, not %d", c.arg, len(all), want)
+			}
+		}
 	})
 	s.ends(t)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,7 @@ type pending struct {
 	done   chan struct{} // closed once res and err stand
 	res    *task.ToolResult
 	err    error
+	file   *os.File // what a read_file showed only a part of, or nil; goes with res
 
 	mu   sync.Mutex
 	now  string        // guarded by mu: what it is at
@@ -129,6 +131,7 @@ func (s *Server) begin(tool string, args json.RawMessage) (*pending, error) {
 			default: // it stays in the queue, where it can be answered
 			}
 		}
+		c.File = func(f *os.File) { p.file = f }
 		if tool == contract.Grep || tool == contract.Glob {
 			c.Output = p.found()
 		}
@@ -170,6 +173,9 @@ func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, p *pending
 		case <-ctx.Done():
 			p.cancel(task.Errorf(task.CodeCanceled, "mcp.call", "the client gave the call up"))
 			<-p.done
+			if p.file != nil { // it ended well, and nobody wants to know
+				_ = p.file.Close()
+			}
 			return failure(p.res, p.err), nil
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -83,6 +84,15 @@ func (e *engine) Tool(ctx context.Context, ref string, c task.ToolCall, o door.T
 	if c.Tool == "read_file" {
 		if a.Path == "/absent" {
 			r.Claimed.Failure = &task.ToolFailure{Code: "not_found", Message: "no such file"}
+			return r, nil
+		}
+		if name, ok := strings.CutPrefix(a.Path, "/large/"); ok {
+			f, err := os.Open("/" + name)
+			if err != nil {
+				return nil, err
+			}
+			o.File(f)
+			r.Claimed.Result, _ = json.Marshal(map[string]any{"path": "/" + name, "kind": "text", "mime": "text/plain", "size": 9, "lines": 9, "first_line": 1, "last_line": 1, "content": "abc", "truncated": true, "next_offset": 2})
 			return r, nil
 		}
 		r.Claimed.Result = json.RawMessage(`{"path":"/f","kind":"text","size":3,"lines":1,"first_line":1,"last_line":1,"content":"abc"}`)

@@ -37,6 +37,14 @@ func (s *Server) answer(p *pending) *sdk.CallToolResult {
 		content, failed := s.content(p.tool, r)
 		out.Content, out.IsError = content, failed
 	}
+	var read contract.ReadFileResult
+	switch f := p.file; {
+	case f == nil:
+	case json.Unmarshal(r.Claimed.Result, &read) == nil && p.tool == contract.ReadFile:
+		out.Content = append(out.Content, s.linkFile(r.Call, f, &read)...)
+	default:
+		_ = f.Close()
+	}
 	if len(r.Refused) > 0 {
 		out.Content = append(out.Content, &sdk.TextContent{Text: ignored(r.Refused)})
 	}

@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"sync"
 	"time"
 
@@ -47,7 +48,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	waiting map[string]*pending // guarded by mu: calls whose client went to ask its person, by request state
-	outputs map[string]output   // guarded by mu: spilled outputs of calls, by URI
+	outputs map[string]output   // guarded by mu: what results linked to, by URI
+	files   []*os.File          // guarded by mu: of them those that are open, the oldest first
 }
 
 // maxCalls is how many calls a server runs at once; further ones are refused.
@@ -115,6 +117,7 @@ func (s *Server) cacheable(_ context.Context, req sdk.Request, c *sdk.Cacheable)
 func (s *Server) Close() {
 	s.halt(errGone)
 	s.calls.Wait()
+	s.closeFiles()
 }
 
 // halt ends what runs and lets nothing new begin.
