@@ -40,6 +40,35 @@ func TestApproveAtTerminal(t *testing.T) {
 	})
 }
 
+// TestAnsweredElsewhere answers through another door while the question stands at
+// a terminal: the prompt goes, the person is told, and what was typed by then is no
+// answer to the next question.
+func TestAnsweredElsewhere(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		c := newCaller(t, id, "--ask", "shell:*danger*")
+		s := harness.OnTerminal(t, id.Command(t.Context(), c.repo, harness.Bin(), "approve", "--watch"), id.UID)
+		s.Expect("waiting for questions")
+		for _, step := range []struct{ typed, verb, want string }{{"", "approve", ""}, {"ye", "deny", "a person denied"}, {"y", "approve", ""}} {
+			p := asks(c, contract.Shell, contract.ShellArgs{Command: "echo danger " + step.verb})
+			s.Expect("[y/N/e/t] ")
+			s.Type(step.typed)
+			id.OK(t, c.repo, step.verb, p.q.ID)
+			p.is(step.verb+" elsewhere", <-p.done, step.want)
+			s.Expect("\r\x1b[1A\x1b[J") // the prompt is longer than a line
+			s.Expect(p.q.ID + " needs no answer any more: it was answered elsewhere")
+		}
+		for _, step := range []struct{ typed, want string }{{"\n", "a person denied"}, {"es\n", "a person denied"}, {"yes\n", ""}} {
+			p := asks(c, contract.Shell, contract.ShellArgs{Command: "echo danger here"})
+			s.Expect("[y/N/e/t] ")
+			s.Type(step.typed)
+			p.is("answer here "+step.typed, <-p.done, step.want)
+		}
+		s.Type("\x03")
+		s.Wait()
+	})
+}
+
 // TestApproveAtMCPTerminal has `caisson mcp --approve-tty` ask at its terminal
 // while its client has its input and output.
 func TestApproveAtMCPTerminal(t *testing.T) {

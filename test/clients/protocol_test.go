@@ -162,6 +162,9 @@ func TestInspector(t *testing.T) {
 					break
 				}
 				all += part.Contents[0].Text
+				if strings.Contains(l.URI, "?") {
+					continue // once for each file is enough
+				}
 				if strange := inspect(targets[1], "--method", "resources/read", "--uri", strings.Replace(l.URI, "caisson://", "caisson://x", 1)); strange.Exit == 0 && strings.Contains(strange.Stdout, `"text"`) {
 					t.Errorf("another task's: %v", strange)
 				}

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -118,7 +121,7 @@ func (a *app) listQuestions(cmd *cobra.Command, l *door.QuestionsOut) error {
 		if cmd.Name() != "approve" || !a.mayAsk() {
 			continue
 		}
-		if err := a.askAbout(cmd.Context(), a.engine, q, a.cfg.Stdin, a.ui.err); err != nil {
+		if _, err := a.askAbout(cmd.Context(), a.engine, q, a.cfg.Stdin, a.ui.err); err != nil {
 			return err
 		}
 	}
@@ -170,41 +173,107 @@ func (a *app) showQuestion(w io.Writer, q *task.Question) {
 }
 
 // askAbout puts one question to the person at a terminal. Nothing but a word
-// that says so is a yes.
-func (a *app) askAbout(ctx context.Context, e door.Engine, q *task.Question, in io.Reader, out io.Writer) error {
+// that says so is a yes. over: it needs no answer any more, and the person was
+// told so in the place of the prompt.
+func (a *app) askAbout(ctx context.Context, e door.Engine, q *task.Question, in io.Reader, out io.Writer) (over bool, err error) {
 	ctx = a.interruptible(ctx)
-	if f, ok := in.(*os.File); ok {
+	prompt := fmt.Sprintf("caisson: allow it? yes, no, exact (also the same again), tool (all of %s) [y/N/e/t] ", clean(q.Tool))
+	line, given := make(chan string, 1), make(chan struct{})
+	wait, stop := context.WithCancel(ctx)
+	defer stop()
+	f, terminal := in.(*os.File)
+	if terminal {
 		dropTyped(f) // it was typed before this question was there to be read
 	}
-	fmt.Fprintf(out, "caisson: allow it? yes, no, exact (also the same again), tool (all of %s) [y/N/e/t] ", clean(q.Tool))
-	line := make(chan string, 1)
+	fmt.Fprint(out, prompt)
 	go func() {
+		defer close(given)
+		if terminal {
+			if s, ok := typedLine(wait, f); ok {
+				line <- s
+			}
+			return
+		}
 		s, _ := bufio.NewReader(in).ReadString('\n')
 		line <- s
 	}()
+	var look <-chan time.Time
+	if terminal && givesUp {
+		t := time.NewTicker(watchInterval)
+		defer t.Stop()
+		look = t.C
+	}
 	ans := task.Answer{ID: q.ID, Digest: q.Digest}
-	select {
-	case <-ctx.Done():
-		fmt.Fprintln(out)
-		return canceled(ctx, context.Cause(ctx))
-	case s := <-line:
-		switch strings.ToLower(strings.TrimSpace(s)) {
-		case "y", "yes":
-			ans.Allow = true
-		case "e", "exact":
-			ans.Allow, ans.Scope = true, "exact"
-		case "t", "tool":
-			ans.Allow, ans.Scope = true, "tool"
+	for answered := false; !answered; {
+		select {
+		case <-ctx.Done():
+			fmt.Fprintln(out)
+			return false, canceled(ctx, context.Cause(ctx))
+		case <-look:
+			waits, err := a.waits(ctx, e, q)
+			if err == nil && waits || ctx.Err() != nil {
+				continue
+			}
+			stop()
+			<-given // what is typed now is nobody's answer
+			a.unprompt(out, prompt)
+			if err != nil {
+				return false, err
+			}
+			how := "it was answered elsewhere, or its call is over"
+			if !time.Now().Before(q.Expires) {
+				how = "its time is over"
+			}
+			fmt.Fprintf(out, "caisson: note: %s needs no answer any more: %s\n", clean(q.ID), how)
+			return true, nil
+		case s := <-line:
+			answered = true
+			switch strings.ToLower(strings.TrimSpace(s)) {
+			case "y", "yes":
+				ans.Allow = true
+			case "e", "exact":
+				ans.Allow, ans.Scope = true, "exact"
+			case "t", "tool":
+				ans.Allow, ans.Scope = true, "tool"
+			}
 		}
 	}
 	c := a.call(e)
 	c.Actor = door.Actor{Door: "terminal", Role: door.RolePerson}
-	_, err := door.Do[*task.Question](ctx, c, "answer", &door.AnswerIn{Answer: ans})
+	_, err = door.Do[*task.Question](ctx, c, "answer", &door.AnswerIn{Answer: ans})
 	if task.CodeOf(err) == task.CodeNotFound { // too late, which is no failure of the person's
 		a.ui.note("%s", clean(err.Error()))
-		return nil
+		return false, nil
 	}
-	return err
+	return false, err
+}
+
+// waits reports whether a question still waits for an answer.
+func (a *app) waits(ctx context.Context, e door.Engine, q *task.Question) (bool, error) {
+	l, err := door.Do[*door.QuestionsOut](ctx, a.call(e), "questions", &door.QuestionsIn{Task: string(q.Task)})
+	switch task.CodeOf(err) {
+	case "":
+		return slices.ContainsFunc(l.Questions, func(o task.Question) bool { return o.ID == q.ID }), nil
+	case task.CodeNotFound, task.CodeState: // the task is over, and its questions with it
+		return false, nil
+	}
+	return false, err
+}
+
+// unprompt takes a prompt from a terminal, with what was typed behind it.
+func (a *app) unprompt(out io.Writer, prompt string) {
+	f, ok := out.(*os.File)
+	if kind, _ := lookup(a.cfg.Env, "TERM"); !ok || !isTerminal(f) || kind == "dumb" {
+		fmt.Fprintln(out)
+		return
+	}
+	up := ""
+	if w, _, err := term.GetSize(fdOf(f)); err == nil && w > 0 {
+		if n := utf8.RuneCountInString(strings.TrimRight(prompt, " ")) / w; n > 0 {
+			up = fmt.Sprintf("\x1b[%dA", n)
+		}
+	}
+	fmt.Fprint(f, "\r"+up+"\x1b[J")
 }
 
 // watchInterval is how often a terminal looks for new questions.
@@ -242,8 +311,12 @@ func (a *app) answerAt(ctx context.Context, e door.Engine, ref string, in io.Rea
 			}
 			asked[q.ID] = true
 			a.showQuestion(out, q)
-			if err := a.askAbout(ctx, e, q, in, out); err != nil {
+			over, err := a.askAbout(ctx, e, q, in, out)
+			if err != nil {
 				return err
+			}
+			if over { // should it wait again, whoever took it could not answer
+				delete(asked, q.ID)
 			}
 		}
 		select {
