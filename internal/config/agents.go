@@ -50,6 +50,9 @@ func Agents(prefix string, files map[string][]byte) []Agent {
 		}
 		a := Agent{Name: strings.TrimSuffix(base, ".md"), File: prefix + name}
 		f, err := frontMatter(data)
+		if bytes.HasPrefix(data, []byte(source.Unread)) {
+			err = fmt.Errorf("it is a link, no file, or longer than %d KiB", MaxFile>>10)
+		}
 		if err == nil {
 			if n := f.name(); n != "" {
 				a.Name = n
@@ -154,10 +157,14 @@ func Settings(prefix string, files map[string][]byte) ([]policy.Sourced, error) 
 	}
 	for _, name := range AgentSettings {
 		data, there := files[name]
-		if !there || !mentions(data) || bytes.HasPrefix(data, []byte(source.Unread)) {
+		file := prefix + name
+		if bytes.HasPrefix(data, []byte(source.Unread)) && !source.IsLink(data) {
+			return nil, task.Errorf(task.CodePolicy, "config.settings", "%s is no file, or longer than %d KiB: what it demands cannot be read", file, MaxFile>>10).
+				WithHint("make it a shorter file, or take it out")
+		}
+		if !there || !mentions(data) || source.IsLink(data) {
 			continue
 		}
-		file := prefix + name
 		// The file is another program's, and may hold what a policy file may not:
 		// only the value of the one key is read strictly.
 		at, value, err := jsonKey(data)

@@ -1,10 +1,15 @@
 package config
 
 import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/caisson-dev/caisson/internal/policy"
+	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -54,6 +59,8 @@ func TestAgents(t *testing.T) {
 		"only mentioned":    {"---\nname: x\ndescription: runs caisson and reads caisson.yaml\ntools: [caisson]\n# caisson: x\n---\n", "x", ""},
 		"other keys":        {"---\nname: x\nreason: a\nseason: b\nmission: c\n---\n", "x", ""},
 		"not YAML":          {"---\ncaisson: {raise: [\n---\n", "a", "!not YAML"},
+		"a link":            {source.Unread + "120000 abc", "a", "!it is a link, no file, or longer than 1024 KiB"},
+		"too long":          {source.Unread + "abc", "a", "!it is a link, no file, or longer than 1024 KiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			as := Agents("p/", map[string][]byte{".claude/agents/a.md": []byte(c.text), ".claude/agents/x.txt": []byte("caisson: x"), "other/b.md": []byte("x")})
@@ -88,6 +95,37 @@ func TestAgents(t *testing.T) {
 	}
 }
 
+// TestHomeAgents: one that is a link counts, and one that cannot be read takes
+// its name and no other.
+func TestHomeAgents(t *testing.T) {
+	home := t.TempDir()
+	dir := filepath.Join(home, ".claude", "agents")
+	demand := "---\ncaisson: {raise: {NET: 2}}\n---\n"
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(home, "mine.md"), []byte(demand), 0o644),
+		os.Symlink("../../mine.md", filepath.Join(dir, "linked.md")), os.Symlink("nothing", filepath.Join(dir, "gone.md")),
+		os.WriteFile(filepath.Join(dir, "plain.md"), []byte(demand), 0o644), os.WriteFile(filepath.Join(dir, "quiet.md"), []byte("text\n"), 0o644),
+		os.WriteFile(filepath.Join(dir, "long.md"), []byte(demand+strings.Repeat("x", MaxFile)), 0o644),
+		os.WriteFile(filepath.Join(dir, "open.md"), []byte(demand), 0o644), os.Chmod(filepath.Join(dir, "open.md"), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	l := &Loader{Home: home, Places: Places{UID: os.Getuid()}}
+	got := map[string]string{}
+	for _, a := range l.homeAgents() {
+		switch {
+		case a.Err != nil && task.CodeOf(a.Err) == task.CodePolicy && task.HintOf(a.Err) != "":
+			got[a.Name] = "unusable"
+		case a.Policy != nil:
+			got[a.Name] = "demands"
+		default:
+			got[a.Name] = "nothing"
+		}
+	}
+	want := map[string]string{"linked": "demands", "gone": "unusable", "plain": "demands", "quiet": "nothing", "long": "unusable", "open": "unusable"}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 func TestSettings(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, want string }{
 		"none":            {".claude/settings.json", `{"permissions": {"allow": ["caisson"]}}`, ""},
@@ -101,6 +139,10 @@ func TestSettings(t *testing.T) {
 		"unknown key":     {".qwen/settings.json", "{\n\n\"caisson\": {\"x\": 1}}", "!.qwen/settings.json:3: there is no key"},
 		"duplicate below": {".qwen/settings.json", `{"caisson": {"net": "none", "net": "open"}}`, "!a second time"},
 		"toml":            {".codex/config.toml", "model = \"x\"\n[caisson]\nnet = \"none\"\n", "!.codex/config.toml:2"},
+		"a link":          {".claude/settings.json", source.Unread + "120000 abc", ""},
+		"a link, lying":   {".claude/settings.json", source.Unread + "link to x: 00", ""},
+		"too long":        {".claude/settings.json", source.Unread + "abc", "!longer than 1024 KiB"},
+		"a pipe":          {".qwen/settings.json", source.Unread + "prw-r--r--", "!is no file"},
 		"toml without":    {".codex/config.toml", "model = \"x\" # caisson\n", ""},
 	} {
 		docs, err := Settings("", map[string][]byte{c.file: []byte(c.text)})

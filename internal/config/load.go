@@ -88,11 +88,7 @@ func (l *Loader) Load(ctx context.Context, a Ask) (*Loaded, error) {
 // one a harness takes is its own affair. One that cannot be read takes the name,
 // and one of a repository counts only where its code is known.
 func (l *Loader) agent(name string, out *Loaded) ([]policy.Sourced, error) {
-	own, err := l.homeAgents()
-	if err != nil {
-		return nil, err
-	}
-	found := Agents("~/", own)
+	found := l.homeAgents()
 	for i, files := range out.Subject.Files {
 		as := Agents([]string{"base:", ""}[min(i, 1)], files)
 		if !out.Rules.Trusted.Value && slices.ContainsFunc(as, func(a Agent) bool { return a.Name == name }) {
@@ -118,27 +114,35 @@ func (l *Loader) agent(name string, out *Loaded) ([]policy.Sourced, error) {
 	return docs, nil
 }
 
-// homeAgents reads the definitions in the user's home folder.
-func (l *Loader) homeAgents() (map[string][]byte, error) {
-	out := map[string][]byte{}
+// homeAgents reads the definitions in the user's home folder. A link is followed
+// where it and what it leads to are the user's alone to change, as with a policy
+// file; what cannot be read so takes its name all the same.
+func (l *Loader) homeAgents() []Agent {
+	files, bad := map[string][]byte{}, map[string]error{}
 	for _, dir := range AgentFolders {
 		entries, err := os.ReadDir(filepath.Join(l.Home, filepath.FromSlash(dir)))
 		if err != nil {
 			continue // not there, as a rule
 		}
 		for _, e := range entries[:min(len(entries), 500)] {
-			if !e.Type().IsRegular() || !strings.HasSuffix(e.Name(), ".md") {
+			if e.IsDir() || !strings.HasSuffix(e.Name(), ".md") {
 				continue
 			}
 			name := filepath.Join(l.Home, filepath.FromSlash(dir), e.Name())
 			b, err := sys.ReadTrusted(name, MaxFile, l.Places.UID)
 			if err != nil {
-				return nil, unreadable(name, err)
+				b, bad["~/"+dir+"/"+e.Name()] = []byte(source.Unread), unreadable(name, err)
 			}
-			out[dir+"/"+e.Name()] = b
+			files[dir+"/"+e.Name()] = b
 		}
 	}
-	return out, nil
+	out := Agents("~/", files)
+	for i := range out {
+		if err := bad[out[i].File]; err != nil {
+			out[i].Err = err
+		}
+	}
+	return out
 }
 
 // repository reads what the repository says, and what a person said about it.

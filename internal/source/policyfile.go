@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -22,6 +23,17 @@ import (
 // Unread begins the content of what is no file that was read, followed by what
 // names it. No text begins so.
 const Unread = "\x00"
+
+// IsLink says whether a content of Named or Lying stands for a link.
+func IsLink(content []byte) bool {
+	return bytes.HasPrefix(content, []byte(Unread+linkMode)) || bytes.HasPrefix(content, []byte(Unread+linkTo))
+}
+
+// How the content of what is a link begins, at the base and in the checkout.
+const (
+	linkMode = "120000 "
+	linkTo   = "link to "
+)
 
 // maxFound bounds how many files Named returns.
 const maxFound = 500
@@ -213,7 +225,7 @@ func RemoteHost(remote string) string {
 // linked says where a link leads, and what is there now.
 func linked(root *os.Root, name string, limit int64) []byte {
 	to, _ := root.Readlink(name)
-	unlike := []byte(fmt.Sprintf("%slink to %s at %d", Unread, to, time.Now().UnixNano()))
+	unlike := []byte(fmt.Sprintf("%s%s at %d", Unread+linkTo, to, time.Now().UnixNano()))
 	fi, err := root.Stat(name)
 	if err != nil || !fi.Mode().IsRegular() || fi.Size() > limit {
 		return unlike
@@ -230,5 +242,5 @@ func linked(root *os.Root, name string, limit int64) []byte {
 	if err != nil {
 		return unlike
 	}
-	return []byte(fmt.Sprintf("%slink to %s: %x", Unread, to, sha256.Sum256(b)))
+	return []byte(fmt.Sprintf("%s%s: %x", Unread+linkTo, to, sha256.Sum256(b)))
 }
