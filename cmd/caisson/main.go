@@ -21,6 +21,7 @@ import (
 
 func main() {
 	wire.PlayRole()
+	wire.OwnFiles()
 	if os.Getenv("GOGC") == "" {
 		// A command is over before memory that it gave up is worth looking for. A
 		// supervisor, which stays, keeps to the default.

@@ -27,3 +27,6 @@ func ownedByUs(path string) bool {
 
 // Writable cannot be told on this platform without writing; it returns nil.
 func Writable(path string) error { return nil }
+
+// OwnerUmask has nothing to do where there is no umask.
+func OwnerUmask() {}

@@ -50,3 +50,9 @@ func Writable(path string) error {
 	}
 	return nil
 }
+
+// OwnerUmask takes from this process's umask what would keep its own user from
+// the files that it makes. What it keeps from others stays.
+func OwnerUmask() {
+	unix.Umask(unix.Umask(0o077) &^ 0o700)
+}

@@ -3,6 +3,7 @@ package wire
 import (
 	"os"
 
+	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/workerprog"
 )
 
@@ -31,3 +32,8 @@ func PlayRole() {
 		os.Exit(status)
 	}
 }
+
+// OwnFiles is for a program that is nothing but caisson, before it opens an
+// engine: with a umask that shuts out the user's own process the folder of a task
+// could neither be used nor removed.
+func OwnFiles() { sys.OwnerUmask() }

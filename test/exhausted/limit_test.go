@@ -35,6 +35,25 @@ func TestDescriptors(t *testing.T) {
 	})
 }
 
+// TestUmask: one that shuts out even the user's own process hinders nothing, and
+// what it keeps from others stays.
+func TestUmask(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id)
+		for _, mask := range []string{"0777", "0277", "0077"} {
+			patch := w.repo + "-" + mask + ".patch"
+			r := w.shell(fmt.Sprintf(`umask %s; "$CAISSON" run --name m%s -- sh -c 'echo y >>README' && exec "$CAISSON" export m%s --patch -o %s`, mask, mask, mask, patch))
+			if r.Exit != 0 {
+				t.Fatalf("umask %s: %v", mask, r)
+			}
+			if fi, err := os.Stat(patch); err != nil || fi.Mode().Perm() != 0o600 {
+				t.Errorf("umask %s: %v %v", mask, fi, err)
+			}
+		}
+	})
+}
+
 // TestStopped: nobody waits for a supervisor that is stopped.
 func TestStopped(t *testing.T) {
 	t.Parallel()
