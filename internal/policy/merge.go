@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sort"
@@ -59,7 +60,12 @@ func Merge(docs []Sourced, c Context) (*Rules, error) {
 		if err := m.allowed(s); err != nil {
 			return nil, err
 		}
+		if a := s.Document.Acceptance; a != nil {
+			m.named = slices.AppendSeq(m.named, maps.Keys(a.MinAssurance))
+		}
 	}
+	slices.Sort(m.named)
+	m.named = slices.Compact(m.named)
 	if err := m.homes(); err != nil {
 		return nil, err
 	}
@@ -82,9 +88,12 @@ func Merge(docs []Sourced, c Context) (*Rules, error) {
 type merger struct {
 	c    Context
 	seen map[string]bool // what stands in a list already
-	r    *Rules
-	docs []Sourced
-	at   Sourced // the document that is being read
+	// named are the axes about which some document says how sure it must be that a
+	// person accepts, sorted.
+	named []AssuranceAxis
+	r     *Rules
+	docs  []Sourced
+	at    Sourced // the document that is being read
 }
 
 // from is the origin of the value at a path of the document that is being read.
@@ -232,9 +241,7 @@ func (m *merger) values(d *Document) {
 	strictest(m, &r.Net, d.Net, netModes, "net")
 	if a := d.Acceptance; a != nil {
 		lowest(m, &r.MaxTTL, a.MaxTTL, "acceptance.max_ttl")
-		for axis, least := range a.MinAssurance {
-			m.assurance(axis, least)
-		}
+		m.assurances(a.MinAssurance)
 	}
 	if t := d.Tools; t != nil {
 		strictest(m, &r.ToolDefault, t.Default, verdicts, "tools.default")
@@ -282,16 +289,28 @@ func (m *merger) backends(b *BackendRules) {
 	}
 }
 
-func (m *merger) assurance(a AssuranceAxis, least Assurance) {
-	from := m.from("acceptance.min_assurance." + string(a))
-	i := slices.IndexFunc(m.r.MinAssurance, func(x AssuranceFrom) bool { return x.Axis == a })
-	if i < 0 {
-		m.r.MinAssurance = append(m.r.MinAssurance, AssuranceFrom{a, least, from})
-		sort.Slice(m.r.MinAssurance, func(i, j int) bool { return m.r.MinAssurance[i].Axis < m.r.MinAssurance[j].Axis })
-		return
+// assurances joins what one document says of how sure it must be: of an axis that
+// it does not name and another does, it says what its default is, or else naming
+// one would be a way around the default of somebody more trusted.
+func (m *merger) assurances(said map[AssuranceAxis]Assurance) {
+	for _, x := range m.named {
+		m.assurance(x, said)
 	}
-	if slices.Index(Assurances, least) > slices.Index(Assurances, m.r.MinAssurance[i].Least) {
-		m.r.MinAssurance[i] = AssuranceFrom{a, least, from}
+}
+
+func (m *merger) assurance(x AssuranceAxis, said map[AssuranceAxis]Assurance) {
+	key := x
+	if said[key] == "" {
+		key = "default"
+	}
+	least, from := said[key], m.from("acceptance.min_assurance."+string(key))
+	i := slices.IndexFunc(m.r.MinAssurance, func(y AssuranceFrom) bool { return y.Axis == x })
+	switch {
+	case least == "":
+	case i < 0:
+		m.r.MinAssurance = append(m.r.MinAssurance, AssuranceFrom{x, least, from})
+	case slices.Index(Assurances, least) > slices.Index(Assurances, m.r.MinAssurance[i].Least):
+		m.r.MinAssurance[i] = AssuranceFrom{x, least, from}
 	}
 }
 
@@ -322,8 +341,8 @@ func (m *merger) truth(into *Set[bool], v *bool, wins bool, path string) {
 	}
 }
 
-// defaults fills in what is shipped where nobody who rules said otherwise, and
-// what joins with everything.
+// defaults joins what is shipped, where nobody who rules said otherwise: a user
+// beside an operator who is silent loosens nothing of it.
 func (m *merger) defaults() {
 	r := m.r
 	delegable := map[task.Axis]int{}
@@ -332,12 +351,18 @@ func (m *merger) defaults() {
 		m.at = s
 		d := s.Document
 		if s.Source == task.SourceDefault {
-			lowestUnset(m, &r.Unwatched, d.UnwatchedAfter, "unwatched_after")
+			if !m.ruled(func(d *Document) bool { return d.UnwatchedAfter != 0 }) {
+				lowest(m, &r.Unwatched, d.UnwatchedAfter, "unwatched_after")
+			}
 			if a := d.Acceptance; a != nil {
-				lowestUnset(m, &r.MaxTTL, a.MaxTTL, "acceptance.max_ttl")
-				for axis, least := range a.MinAssurance {
-					if !slices.ContainsFunc(r.MinAssurance, func(x AssuranceFrom) bool { return x.Axis == axis }) {
-						m.assurance(axis, least)
+				if !m.ruled(func(d *Document) bool { return d.Acceptance != nil && d.Acceptance.MaxTTL != 0 }) {
+					lowest(m, &r.MaxTTL, a.MaxTTL, "acceptance.max_ttl")
+				}
+				for _, x := range m.named {
+					if !m.ruled(func(d *Document) bool {
+						return d.Acceptance != nil && (d.Acceptance.MinAssurance[x] != "" || d.Acceptance.MinAssurance["default"] != "")
+					}) {
+						m.assurance(x, a.MinAssurance)
 					}
 				}
 			}
@@ -356,6 +381,7 @@ func (m *merger) defaults() {
 			}
 		}
 	}
+	sort.Slice(r.MinAssurance, func(i, j int) bool { return r.MinAssurance[i].Axis < r.MinAssurance[j].Axis })
 	for _, s := range m.docs {
 		if s.Document.Acceptance == nil {
 			continue
@@ -368,9 +394,9 @@ func (m *merger) defaults() {
 	}
 }
 
-func lowestUnset[T cmp.Ordered](m *merger, into *Set[T], v T, path string) {
-	var zero T
-	if into.Value == zero {
-		lowest(m, into, v, path)
-	}
+// ruled says whether a document of who decides here says something.
+func (m *merger) ruled(says func(*Document) bool) bool {
+	return slices.ContainsFunc(m.docs, func(s Sourced) bool {
+		return s.Source != task.SourceDefault && m.rules(s.Source) && says(s.Document)
+	})
 }

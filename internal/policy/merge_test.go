@@ -213,3 +213,44 @@ func TestMergeValues(t *testing.T) {
 		t.Errorf("a deny below an unknown home: %v", err)
 	}
 }
+
+// Naming an axis is no way around the default of somebody more trusted, and a user
+// beside an operator who is silent loosens nothing of what is shipped.
+func TestMergeAssurance(t *testing.T) {
+	says := func(s task.Source, file string, of map[AssuranceAxis]Assurance) Sourced {
+		return from(s, file, Document{Acceptance: &AcceptanceRules{MinAssurance: of}})
+	}
+	silent := from(task.SourceOperator, "silent", Document{})
+	for name, c := range map[string]struct {
+		docs          []Sourced
+		kernel, other task.Assured
+	}{
+		"shipped":                          {nil, task.AssuredTTY, task.AssuredTTY},
+		"a user alone":                     {[]Sourced{says(task.SourceUser, "u", map[AssuranceAxis]Assurance{"KRN": AssuranceNone})}, "none", task.AssuredTTY},
+		"a user alone, the default":        {[]Sourced{says(task.SourceUser, "u", map[AssuranceAxis]Assurance{"default": AssuranceNone})}, "none", "none"},
+		"the operator's own exception":     {[]Sourced{says(task.SourceOperator, "o", map[AssuranceAxis]Assurance{"default": AssuranceHardware, "KRN": AssuranceTTY})}, task.AssuredTTY, "hardware"},
+		"a user beside the default":        {[]Sourced{says(task.SourceOperator, "o", map[AssuranceAxis]Assurance{"default": AssuranceOSAuth}), says(task.SourceUser, "u", map[AssuranceAxis]Assurance{"KRN": AssuranceNone})}, "os-auth", "os-auth"},
+		"a user raises one":                {[]Sourced{says(task.SourceOperator, "o", map[AssuranceAxis]Assurance{"default": AssuranceOSAuth}), says(task.SourceUser, "u", map[AssuranceAxis]Assurance{"KRN": AssuranceHardware})}, "hardware", "os-auth"},
+		"a user beside one axis":           {[]Sourced{says(task.SourceOperator, "o", map[AssuranceAxis]Assurance{"KRN": AssuranceHardware}), says(task.SourceUser, "u", map[AssuranceAxis]Assurance{"default": AssuranceNone})}, "hardware", task.AssuredTTY},
+		"a user beside silence":            {[]Sourced{silent, says(task.SourceUser, "u", map[AssuranceAxis]Assurance{"default": AssuranceNone, "KRN": AssuranceNone})}, task.AssuredTTY, task.AssuredTTY},
+		"two files of one operator's":      {[]Sourced{says(task.SourceOperator, "a", map[AssuranceAxis]Assurance{"default": AssuranceHardware}), says(task.SourceOperator, "b", map[AssuranceAxis]Assurance{"KRN": AssuranceTTY})}, "hardware", "hardware"},
+		"a user's exception from stricter": {[]Sourced{says(task.SourceOperator, "o", map[AssuranceAxis]Assurance{"default": AssuranceTTY}), says(task.SourceUser, "u", map[AssuranceAxis]Assurance{"default": AssuranceHardware, "KRN": AssuranceOSAuth})}, "os-auth", "hardware"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := Govern(mustMerge(t, here, append(c.docs, Shipped())...))
+			if k, o := g.Accept.least(task.KRN), g.Accept.least(task.PRC); k != c.kernel || o != c.other {
+				t.Errorf("KRN %s, PRC %s; want %s, %s", k, o, c.kernel, c.other)
+			}
+		})
+	}
+	// What is shipped bounds a user beside an operator, and nobody who decides.
+	long := Document{UnwatchedAfter: Duration(1 << 60)}
+	if r := mustMerge(t, here, Shipped(), silent, from(task.SourceUser, "u", long)); r.Unwatched.Value != Duration(unwatched) {
+		t.Errorf("beside a silent operator: %v", r.Unwatched)
+	}
+	for _, s := range []task.Source{task.SourceUser, task.SourceOperator} {
+		if r := mustMerge(t, here, Shipped(), from(s, "x", long)); r.Unwatched.Value != long.UnwatchedAfter {
+			t.Errorf("%s: %v", s, r.Unwatched)
+		}
+	}
+}
