@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/test/harness"
 )
 
@@ -32,6 +33,7 @@ type place struct {
 	t            *testing.T
 	repo, canary string
 	tasks        int    // there were when it was made
+	first        string // commit, where a test goes back to it
 	etc          string // a folder that is /etc for its commands; empty: the machine's own
 }
 
@@ -99,14 +101,9 @@ type plan struct {
 		Axis               string
 		Required, Promised int
 	}
-	Limits  struct{ MemoryBytes int64 }
-	Facts   []fact
-	Missing []struct {
-		Axis                string
-		Required, Effective int
-		Options             []string
-		Acceptable          []string `json:"acceptable_by"`
-	}
+	Limits     task.Limits
+	Facts      []fact
+	Missing    []missing
 	Grants     []struct{ Kind, Value string }
 	Notes      []string
 	Considered []struct {
@@ -114,6 +111,13 @@ type plan struct {
 		Chosen  bool
 		Why     string
 	}
+}
+
+type missing struct {
+	Axis                string
+	Required, Effective int
+	Options             []string
+	Acceptable          []string `json:"acceptable_by"`
 }
 
 type fact struct {
