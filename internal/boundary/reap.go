@@ -92,6 +92,13 @@ func (m *Manager) reap(ctx context.Context, dryRun, all bool, rep *task.ReapRepo
 			continue
 		}
 		r, err := m.reapOne(ctx, d)
+		for end := time.Now().Add(dyingTime); all && errors.Is(err, errBusy) && m.dying(ctx, v.ID) && time.Now().Before(end); {
+			select {
+			case <-ctx.Done():
+			case <-time.After(25 * time.Millisecond):
+			}
+			r, err = m.reapOne(ctx, d)
+		}
 		switch {
 		case errors.Is(err, errBusy):
 			continue
@@ -109,6 +116,17 @@ func (m *Manager) reap(ctx context.Context, dryRun, all bool, rep *task.ReapRepo
 }
 
 var errBusy = errors.New("another process is at it")
+
+// dyingTime bounds the wait for what a dead supervisor had just started: until
+// it is gone too, or another program, it has a copy of the task's lock.
+const dyingTime = 5 * time.Second
+
+// dying reports whether whoever has the lock of an interrupted task is not the
+// task's supervisor: that one is dead.
+func (m *Manager) dying(ctx context.Context, id task.ID) bool {
+	t, err := m.cfg.DB.Task(ctx, id)
+	return err == nil && ctx.Err() == nil && t.Supervisor != nil && t.View.State.Live() && !sys.Alive(identOf(t.Supervisor.Process))
+}
 
 func (m *Manager) reapOne(ctx context.Context, d inventory.DueTask) (*task.CloseReport, error) {
 	if d.Why == inventory.Interrupted {

@@ -230,3 +230,37 @@ func TestResumerGone(t *testing.T) {
 		w.clean()
 	})
 }
+
+// TestReapWaits: what a killed process had just started holds the task's lock
+// until it is another program. `reap` waits for that; it does not pass by what it
+// was called for.
+func TestReapWaits(t *testing.T) {
+	t.Parallel()
+	bin := faultBin(t)
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id, bin)
+		if r := w.do([]string{"CAISSON_FAULT=open.source:kill"}, "run", "--", "true"); r.Exit != -1 {
+			t.Fatal(r)
+		}
+		locks, _ := filepath.Glob(w.State + "/tasks/*/lock")
+		if len(locks) != 1 {
+			t.Fatalf("%q", locks)
+		}
+		holds := w.Command(t.Context(), w.repo, "flock", locks[0], "sh", "-c", "echo held; exec sleep 1")
+		out, err := holds.StdoutPipe()
+		if err == nil {
+			err = holds.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+		if r := w.reap(); len(r.Actions) != 1 || r.Actions[0].Result != "closed" {
+			t.Errorf("reap did %+v", r.Actions)
+		}
+		_ = holds.Wait()
+		w.clean()
+	})
+}
