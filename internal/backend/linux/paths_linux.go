@@ -220,10 +220,14 @@ func checkPaths(s backend.Spec, mt mountTable) error {
 		if m.Source == "" || !m.Writable {
 			continue
 		}
-		for _, list := range [][]protected{system, own, binaries} {
+		for i, list := range [][]protected{system, own, binaries} {
+			hint := "work on another folder, named with --repo"
+			if i == 1 {
+				hint = keptApart
+			}
 			for _, p := range list {
 				if p.containedBy(m.Source, mt) {
-					return unsafePath("the writable folder %s contains or is %s %s", m.Source, p.why, p.name)
+					return unsafePath("the writable folder %s contains or is %s %s", m.Source, p.why, p.name).WithHint("%s", hint)
 				}
 			}
 		}
@@ -231,7 +235,7 @@ func checkPaths(s backend.Spec, mt mountTable) error {
 	for _, m := range append(append([]backend.Mount{}, s.RO...), s.Tools...) {
 		for _, p := range own {
 			if p.containedBy(m.Source, mt) || p.holds(m.Source, mt) {
-				return unsafePath("the folder %s would show %s %s", m.Source, p.why, p.name)
+				return unsafePath("the folder %s would show %s %s", m.Source, p.why, p.name).WithHint(keptApart)
 			}
 		}
 		if m.Source == "/" || m.Source == s.Identity.Home {
@@ -248,25 +252,28 @@ func checkPaths(s backend.Spec, mt mountTable) error {
 	for _, m := range append([]backend.Mount{s.Source}, s.Objects...) {
 		for _, p := range own {
 			if m.Source != "" && p.containedBy(m.Source, mt) {
-				return unsafePath("the folder %s would show %s %s", m.Source, p.why, p.name)
+				return unsafePath("the folder %s would show %s %s", m.Source, p.why, p.name).WithHint(keptApart)
 			}
 		}
 	}
 	if s.Rootfs != "" {
 		for _, p := range append(own, system[0]) {
 			if p.containedBy(s.Rootfs, mt) {
-				return unsafePath("the root file system %s contains or is %s %s", s.Rootfs, p.why, p.name)
+				return unsafePath("the root file system %s contains or is %s %s", s.Rootfs, p.why, p.name).WithHint("give --rootfs a folder that holds an unpacked root and nothing else")
 			}
 		}
 	}
 	targets := append(append([]backend.Mount{s.Source}, s.RO...), s.Tools...)
 	for i, m := range targets {
 		if err := checkTarget(m.Target, s, mt, system, own); err != nil {
+			if i > 0 {
+				err = err.WithHint("give it another place with --ro DIR:PLACE")
+			}
 			return err
 		}
 		for _, o := range targets[:i] {
 			if o.Target == m.Target {
-				return unsafePath("both %s and %s would appear at %s", o.Source, m.Source, m.Target)
+				return unsafePath("both %s and %s would appear at %s", o.Source, m.Source, m.Target).WithHint("give one of them another place with --ro DIR:PLACE")
 			}
 		}
 	}
@@ -286,10 +293,15 @@ func checkHome(home string) error {
 	return nil
 }
 
+// keptApart is the next step where a folder would bring caisson's own files along.
+const keptApart = "name a folder without it; CAISSON_STATE_DIR and CAISSON_RUNTIME_DIR keep caisson's own files elsewhere"
+
+const otherPlace = "choose another place with --at DIR"
+
 // checkTarget judges a place inside.
-func checkTarget(target string, s backend.Spec, mt mountTable, system, own []protected) error {
+func checkTarget(target string, s backend.Spec, mt mountTable, system, own []protected) *task.Error {
 	if !filepath.IsAbs(target) || filepath.Clean(target) != target {
-		return unsafePath("the place %s is not a clean absolute path", target)
+		return unsafePath("the place %s is not a clean absolute path", target).WithHint("write it as /some/folder")
 	}
 	// Only the trial boundary has no source.
 	if s.Source.Source == "" && target == s.Source.Target {
@@ -297,7 +309,7 @@ func checkTarget(target string, s backend.Spec, mt mountTable, system, own []pro
 	}
 	for _, d := range closedDirs {
 		if _, in := below(target, d); in || target == d {
-			return unsafePath("the place %s lies in the system folder %s", target, d).WithHint("choose another place with --at DIR")
+			return unsafePath("the place %s lies in the system folder %s", target, d).WithHint(otherPlace)
 		}
 	}
 	names := []string{target}
@@ -305,20 +317,24 @@ func checkTarget(target string, s backend.Spec, mt mountTable, system, own []pro
 		names = append(names, real)
 	}
 	for _, name := range names {
-		for _, p := range append(append([]protected{}, system...), own...) {
+		for i, p := range append(append([]protected{}, system...), own...) {
+			hint := otherPlace
+			if i >= len(system) {
+				hint = keptApart
+			}
 			// By name for what is not there, by place for what is.
 			_, in := below(p.real, name)
 			_, named := below(p.name, name)
 			if in || named || p.real == name || p.name == name {
-				return unsafePath("the place %s contains or is %s %s", target, p.why, p.name).WithHint("choose another place with --at DIR")
+				return unsafePath("the place %s contains or is %s %s", target, p.why, p.name).WithHint("%s", hint)
 			}
 			if _, err := os.Lstat(name); err == nil && p.aliased(name, mt) {
-				return unsafePath("the place %s contains or is, by a link or a mount, %s %s", target, p.why, p.name).WithHint("choose another place with --at DIR")
+				return unsafePath("the place %s contains or is, by a link or a mount, %s %s", target, p.why, p.name).WithHint("%s", hint)
 			}
 		}
 		for _, p := range own {
 			if p.holds(name, mt) {
-				return unsafePath("the place %s lies in %s %s", target, p.why, p.name).WithHint("choose another place with --at DIR")
+				return unsafePath("the place %s lies in %s %s", target, p.why, p.name).WithHint(otherPlace)
 			}
 		}
 	}

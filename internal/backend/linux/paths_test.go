@@ -53,9 +53,16 @@ func TestCheckPathsRefusesOverlaps(t *testing.T) {
 			if task.CodeOf(err) != task.CodeUnsafePath {
 				t.Fatalf("accepted: %v", err)
 			}
+			if next := task.HintOf(err); next == "" || strings.HasPrefix(name, "seed at") && !strings.Contains(next, "--ro DIR:PLACE") {
+				t.Errorf("%v: the next step is %q", err, next)
+			}
 			t.Log(err)
 		})
 	}
+	refuse("seed at a system folder", func(s *backend.Spec, dir string) {
+		s.RO = []backend.Mount{{Source: filepath.Join(dir, "opt"), Target: "/etc"}}
+	})
+	refuse("the root is state", func(s *backend.Spec, dir string) { s.Rootfs = filepath.Join(dir, "state") })
 	for _, target := range []string{"/", "/usr", "/usr/bin", "/usr/bin/x", "/etc", "/etc/x", "/tmp", "/home", "/opt", "/proc/x", "/dev/shm/x", "/run/boundary/out", "relative", "/tmp/../etc", "/var"} {
 		refuse("target "+strings.ReplaceAll(target, "/", "_"), func(s *backend.Spec, _ string) { s.Source.Target = target })
 	}
