@@ -52,9 +52,12 @@ func (ws Workspace) say(s string) {
 // refPrefix is where everything of a task lives in the user's repository.
 func refPrefix(id task.ID) string { return "refs/caisson/" + string(id) + "/" }
 
-// RememberIn has the version of the host's git kept in dir, a private folder:
-// else every process starts git once more only to ask for it.
-func RememberIn(dir string) { git.RememberIn(dir) }
+// RememberIn has kept in dir, a private folder, what else every process would start
+// git once more to ask for: its version, and which files Named found.
+func RememberIn(dir string) {
+	git.RememberIn(dir)
+	rememberNamedIn(dir)
+}
 
 // findGit returns the host's git.
 func findGit(ctx context.Context) (*git.Git, error) { return git.Find(ctx, os.Getenv("PATH")) }

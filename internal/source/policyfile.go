@@ -41,11 +41,48 @@ const maxFound = 500
 // Named returns the files at the base that are called so or lie in a folder that
 // is, by their paths. What of them is no regular file, or larger than limit, has
 // a content that begins with Unread: nobody may take it for one that is not there.
+// A commit does not change, so which files those are is remembered (RememberIn);
+// their content, which may be a secret, is not.
 func (r *Repo) Named(ctx context.Context, limit int64, names ...string) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	if r.git == nil || r.Ref.Base == "" {
 		return out, nil
 	}
+	files, known := recallNamed(r.namedKey(names))
+	if !known {
+		var err error
+		if files, err = r.listNamed(ctx, names); err != nil {
+			return nil, err
+		}
+		retainNamed(r.namedKey(names), files)
+	}
+	var ids []string
+	var sizes []int64
+	var want []int
+	for i, f := range files {
+		ids, sizes = append(ids, f.OID), append(sizes, f.Size)
+		switch {
+		case f.Mode != "100644" && f.Mode != "100755":
+			out[f.Path] = []byte(Unread + f.Mode + " " + f.OID)
+		case f.Size < 0 || f.Size > limit:
+			out[f.Path] = []byte(Unread + f.OID)
+		default:
+			want = append(want, i)
+		}
+	}
+	return out, r.Files().contents(ctx, ids, sizes, want, func(i int, content []byte) { out[files[i].Path] = slices.Clone(content) })
+}
+
+// namedFile is one file that was found by its name.
+type namedFile struct {
+	Path string `json:"path"`
+	Mode string `json:"mode"`
+	OID  string `json:"oid"`
+	Size int64  `json:"size"` // -1: of no file, or of one that is missing
+}
+
+// listNamed asks git which files Named is about.
+func (r *Repo) listNamed(ctx context.Context, names []string) ([]namedFile, error) {
 	no := func(format string, args ...any) error {
 		return task.Errorf(task.CodeSource, "source.named", format, args...).WithHint("look at it with `git ls-tree -r %s`", r.Ref.Base)
 	}
@@ -57,36 +94,24 @@ func (r *Repo) Named(ctx context.Context, limit int64, names ...string) (map[str
 	if !whole || len(recs) > maxFound {
 		return nil, no("more than %d files are called %s", maxFound, strings.Join(names, ", "))
 	}
-	var paths, ids []string
+	files := []namedFile{}
+	var ids []string
 	for _, rec := range recs {
 		head, p, _ := strings.Cut(rec, "\t")
 		f := strings.Fields(head)
 		if len(f) != 3 || !git.IsOID(f[2]) {
 			return nil, no("git's list of the base cannot be read")
 		}
-		if f[0] != "100644" && f[0] != "100755" {
-			out[p] = []byte(Unread + f[0] + " " + f[2])
-			continue
-		}
-		paths, ids = append(paths, p), append(ids, f[2])
+		files, ids = append(files, namedFile{p, f[0], f[2], -1}), append(ids, f[2])
 	}
 	if len(ids) == 0 {
-		return out, nil
+		return files, nil
 	}
-	b := r.Files()
-	sizes, err := b.sizes(ctx, ids)
-	if err != nil {
-		return nil, err
+	sizes, err := r.Files().sizes(ctx, ids)
+	for i := range sizes {
+		files[i].Size = sizes[i]
 	}
-	var want []int
-	for i, n := range sizes {
-		if n < 0 || n > limit {
-			out[paths[i]] = []byte(Unread + ids[i])
-			continue
-		}
-		want = append(want, i)
-	}
-	return out, b.contents(ctx, ids, sizes, want, func(i int, content []byte) { out[paths[i]] = slices.Clone(content) })
+	return files, err
 }
 
 // Lying returns what lies in the checkout under one of those names now, by path;

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 var _ = RegisterFaults("sys.write.temp", "sys.write.rename")
@@ -75,6 +76,30 @@ func Keep(path string, data []byte) error {
 		_ = os.Remove(f.Name())
 	}
 	return err
+}
+
+// KeepIn is Keep of a file called name in dir, a private folder that is made where
+// it is absent. Of more than most files there the oldest go. All of that only saves
+// time, so nothing is said of what fails.
+func KeepIn(dir, name string, data []byte, most int) {
+	if PrivateDir(dir) != nil || Keep(filepath.Join(dir, name), data) != nil {
+		return
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) <= most {
+		return
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int {
+		x, xerr := a.Info()
+		y, yerr := b.Info()
+		if xerr != nil || yerr != nil {
+			return 0
+		}
+		return x.ModTime().Compare(y.ModTime())
+	})
+	for _, e := range entries[:len(entries)-most] {
+		_ = os.Remove(filepath.Join(dir, e.Name()))
+	}
 }
 
 // Rename renames and makes the change durable in both folders.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"sort"
 	"strings"
 	"sync"
 
@@ -44,14 +43,16 @@ var detectors = sync.OnceValue(func() string {
 	return hex.EncodeToString(sum[:8])
 })
 
-// scan looks at the files that a task starts with, or remembers what was found.
+// scan looks at the files that a task starts with, or remembers what was found in
+// that commit of that repository: another one can have objects that are not what
+// they are called.
 func (h *house) scan(ctx context.Context, r *source.Repo, files *source.Files) (scanned, error) {
 	dir := filepath.Join(h.dirs.State, "scans")
 	name := ""
 	if base := r.Ref.Base; base != "" && strings.Trim(base, "0123456789abcdef") == "" {
-		name = filepath.Join(dir, base+"-"+detectors()+".json")
+		name = base + "-" + r.Where() + "-" + detectors() + ".json"
 		var found scanned
-		if data, err := os.ReadFile(name); err == nil && json.Unmarshal(data, &found) == nil {
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil && json.Unmarshal(data, &found) == nil {
 			return found, nil
 		}
 	}
@@ -61,25 +62,8 @@ func (h *house) scan(ctx context.Context, r *source.Repo, files *source.Files) (
 		return found, err
 	}
 	// It only saves time: what goes wrong with it is no fault of the task's.
-	if data, err := json.Marshal(found); err == nil && sys.PrivateDir(dir) == nil {
-		_ = sys.Keep(name, data)
-		forgetScans(dir)
+	if data, err := json.Marshal(found); err == nil {
+		sys.KeepIn(dir, name, data, maxScans)
 	}
 	return found, nil
-}
-
-// forgetScans removes the oldest of too many.
-func forgetScans(dir string) {
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) <= maxScans {
-		return
-	}
-	sort.Slice(entries, func(i, j int) bool {
-		a, aerr := entries[i].Info()
-		b, berr := entries[j].Info()
-		return aerr == nil && berr == nil && a.ModTime().Before(b.ModTime())
-	})
-	for _, e := range entries[:len(entries)-maxScans] {
-		_ = os.Remove(filepath.Join(dir, e.Name()))
-	}
 }
