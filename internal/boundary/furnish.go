@@ -11,10 +11,11 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-// furnish makes the task's files and the boundary around them, and looks at what
-// of the user's checkout the task does not have. The decision that the log has
-// taken down is durable before anything is made.
-func (m *Manager) furnish(ctx context.Context, l *live, d *decided, progress func(string)) (*source.Prepared, string, *standing, error) {
+// furnish makes the task's files and the boundary around them, and begins to look at
+// what of the user's checkout the task does not have; the caller stops that, also
+// after an error. The decision that the log has taken down is durable before
+// anything is made.
+func (m *Manager) furnish(ctx context.Context, l *live, d *decided, progress func(string)) (*source.Prepared, *besides, *standing, error) {
 	// A private clone or copy is mounted as one folder, whatever is in it: its
 	// files and the boundary are made at the same time. Elsewhere the boundary
 	// depends on what the files are, or on where something must be mounted in them.
@@ -22,35 +23,32 @@ func (m *Manager) furnish(ctx context.Context, l *live, d *decided, progress fun
 		return m.furnishTogether(ctx, l, d, progress)
 	}
 	if err := l.log.Flush(); err != nil {
-		return nil, "", nil, err
+		return nil, nil, nil, err
 	}
 	tell(progress, "preparing the source")
 	prep, err := m.prepare(ctx, l, d, progress, nil)
 	if err != nil {
-		return nil, "", nil, err
+		return nil, nil, nil, err
 	}
 	if err := m.points(ctx, l, prep.Ref); err != nil {
-		return nil, "", nil, err
+		return nil, nil, nil, err
 	}
 	tell(progress, "building the boundary")
 	if err := m.announce(ctx, l, d); err != nil {
-		return nil, "", nil, err
+		return nil, nil, nil, err
 	}
-	// While the boundary is being made.
-	look := make(chan string, 1)
-	go func() { look <- m.uncommitted(ctx, l, d) }()
+	look := m.lookBeside(ctx, l, d)
 	st, err := m.stand(ctx, d.driver, &l.spec, func(cause error) { m.poisoned(l, cause) })
-	uncommitted := <-look
 	if st != nil {
 		l.stands(st)
 	}
-	return prep, uncommitted, st, err
+	return prep, look, st, err
 }
 
 // furnishTogether is furnish for a source that the boundary does not depend on.
-func (m *Manager) furnishTogether(ctx context.Context, l *live, d *decided, progress func(string)) (*source.Prepared, string, *standing, error) {
+func (m *Manager) furnishTogether(ctx context.Context, l *live, d *decided, progress func(string)) (*source.Prepared, *besides, *standing, error) {
 	if err := m.announce(ctx, l, d); err != nil {
-		return nil, "", nil, err
+		return nil, nil, nil, err
 	}
 	var mu sync.Mutex // both tell how far they are
 	if told := progress; told != nil {
@@ -61,11 +59,12 @@ func (m *Manager) furnishTogether(ctx context.Context, l *live, d *decided, prog
 		}
 	}
 	tell(progress, "preparing the source")
+	whole := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	framed, ended := make(chan struct{}), make(chan struct{})
 	var prep *source.Prepared
-	var uncommitted string
+	var look *besides
 	var perr error
 	go func() {
 		defer close(ended)
@@ -73,10 +72,10 @@ func (m *Manager) furnishTogether(ctx context.Context, l *live, d *decided, prog
 			cancel(perr) // no boundary is needed then
 			return
 		}
-		uncommitted = m.uncommitted(ctx, l, d)
+		look = m.lookBeside(whole, l, d)
 	}()
 	if err := framedOr(framed, ended, &perr); err != nil {
-		return nil, "", nil, err
+		return nil, nil, nil, err
 	}
 	st, err := m.stand(ctx, d.driver, &l.spec, func(cause error) { m.poisoned(l, cause) })
 	if st != nil {
@@ -90,7 +89,7 @@ func (m *Manager) furnishTogether(ctx context.Context, l *live, d *decided, prog
 	if perr != nil && (err == nil || task.CodeOf(perr) != task.CodeCanceled) {
 		err = perr
 	}
-	return prep, uncommitted, st, err
+	return prep, look, st, err
 }
 
 // framedOr waits until a source has its frame. It returns the error of one that
@@ -126,11 +125,39 @@ func (m *Manager) announce(ctx context.Context, l *live, d *decided) error {
 	return sys.Fault("open.intended")
 }
 
-// uncommitted says what of the user's checkout the task does not have.
-func (m *Manager) uncommitted(ctx context.Context, l *live, d *decided) string {
-	text, err := source.Uncommitted(ctx, d.repo, l.ws)
-	if err != nil && ctx.Err() == nil {
-		return "whether your checkout has uncommitted files could not be told: " + err.Error()
+// besides is a look at what of the user's checkout the task does not have. It needs
+// the task's repository, so it follows the files, but nothing waits for it before the
+// task is put on record: the boundary is made and measured meanwhile.
+type besides struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed once text is set
+	text   string
+}
+
+func (m *Manager) lookBeside(ctx context.Context, l *live, d *decided) *besides {
+	ctx, cancel := context.WithCancel(ctx)
+	k := &besides{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(k.done)
+		text, err := source.Uncommitted(ctx, d.repo, l.ws)
+		if err != nil && ctx.Err() == nil {
+			text = "whether your checkout has uncommitted files could not be told: " + err.Error()
+		}
+		k.text = text
+	}()
+	return k
+}
+
+// said waits for what the look tells.
+func (k *besides) said() string {
+	<-k.done
+	return k.text
+}
+
+// stop ends the look, if it goes on still. nil: none was begun.
+func (k *besides) stop() {
+	if k != nil {
+		k.cancel()
+		<-k.done
 	}
-	return text
 }

@@ -304,20 +304,21 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 	if _, err := l.log.AppendBulk(ctx, evidence.PlanDecided, self, d.record(nil)); err != nil {
 		return err
 	}
-	prep, uncommitted, st, err := m.furnish(ctx, l, d, progress)
+	prep, look, st, err := m.furnish(ctx, l, d, progress)
+	defer look.stop()
 	if err != nil {
 		return err
 	}
-	l.notes = append(l.notes, prep.Ref.Notes...)
-	if uncommitted != "" {
-		l.notes = append(l.notes, uncommitted)
-	}
-	l.notes = append(l.notes, weaker(d)...)
-	prep.Ref.Notes = l.notes
 	if err := sys.Fault("open.boundary"); err != nil {
 		return err
 	}
 	return m.prove(ctx, l, d, st, func() error {
+		l.notes = append(l.notes, prep.Ref.Notes...)
+		if uncommitted := look.said(); uncommitted != "" {
+			l.notes = append(l.notes, uncommitted)
+		}
+		l.notes = append(l.notes, weaker(d)...)
+		prep.Ref.Notes = l.notes
 		err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
 			if err := tx.SetResources(l.id, present(l, d.repo.Ref, mayPin(d.repo), st.inst.Resources())); err != nil {
 				return err

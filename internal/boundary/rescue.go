@@ -239,6 +239,11 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 		*now = removedNow
 	}
 	more := false
+	unpin := source.Pins(t.View.Source.CommonDir, l.id)
+	defer unpin.Close()
+	if now != nil { // else git might wait for long
+		unpin.Ahead(ctx)
+	}
 	for _, sub := range []string{"source", "shadow.git", "home", "out", "rescue-out", "attended", applyDir} {
 		some, err := source.RemoveSome(ctx, filepath.Join(l.dir, sub), now)
 		if err != nil {
@@ -265,7 +270,7 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 		return false, err
 	}
 	if t.View.Source.CommonDir != "" {
-		if err := source.Unpin(ctx, t.View.Source.CommonDir, l.id); err != nil {
+		if err := unpin.Finish(ctx); err != nil {
 			return false, err
 		}
 	}

@@ -275,6 +275,16 @@ func dropNamespace(commonDir string, id task.ID) {
 // Unpin removes what Prepare pinned for a task, and nothing else: results
 // stay. It can be repeated, and does nothing where nothing is pinned.
 func Unpin(ctx context.Context, commonDir string, id task.ID) error {
+	return unpin(ctx, commonDir, id, func(g *git.Git, tx string) error {
+		_, err := g.Run(ctx, git.Cmd{GitDir: commonDir, Stdin: strings.NewReader(tx), Args: unpinArgs})
+		return err
+	})
+}
+
+var unpinArgs = []string{"update-ref", "--no-deref", "--stdin"}
+
+// unpin has run give a transaction to git.
+func unpin(ctx context.Context, commonDir string, id task.ID, run func(g *git.Git, tx string) error) error {
 	if _, ok := task.ParseID(string(id)); !ok {
 		return task.Errorf(task.CodeInternal, "source.unpin", "not a task id: %q", id)
 	}
@@ -302,9 +312,68 @@ func Unpin(ctx context.Context, commonDir string, id task.ID) error {
 		fmt.Fprintf(&tx, "delete %s %s\n", r.Name, r.Object)
 	}
 	tx.WriteString("prepare\ncommit\n")
-	_, err = g.Run(ctx, git.Cmd{GitDir: commonDir, Stdin: strings.NewReader(tx.String()), Args: []string{"update-ref", "--no-deref", "--stdin"}})
-	if err != nil {
+	if err := run(g, tx.String()); err != nil {
 		return task.Errorf(task.CodeStuck, "source.unpin", "the pins of %s cannot be removed: %v", id, err)
 	}
 	return sys.Fault("source.unpinned")
+}
+
+// Unpinning is an Unpin of which git can be started ahead, to wait for its input:
+// starting it takes longer than what it does then. Nothing is removed before Finish.
+type Unpinning struct {
+	dir   string
+	id    task.ID
+	input *os.File // nil: git was not started, or had its input
+	done  chan error
+}
+
+// Pins are those of a task in the repository at commonDir. The caller calls Close.
+func Pins(commonDir string, id task.ID) *Unpinning { return &Unpinning{dir: commonDir, id: id} }
+
+// Ahead starts git where there are pins.
+func (u *Unpinning) Ahead(ctx context.Context) {
+	if u.dir == "" || !exists(filepath.Join(u.dir, filepath.FromSlash(refPrefix(u.id)+"pin"))) {
+		return
+	}
+	g, err := findGit(ctx)
+	if err != nil {
+		return // Finish says so
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return
+	}
+	u.input, u.done = w, make(chan error, 1)
+	go func() {
+		_, err := g.Run(ctx, git.Cmd{GitDir: u.dir, Stdin: r, Args: unpinArgs})
+		u.done <- errors.Join(err, r.Close())
+	}()
+}
+
+// Finish is Unpin.
+func (u *Unpinning) Finish(ctx context.Context) error {
+	if u.input == nil {
+		return Unpin(ctx, u.dir, u.id)
+	}
+	return unpin(ctx, u.dir, u.id, func(g *git.Git, tx string) error {
+		_, err := u.input.WriteString(tx)
+		if err = errors.Join(u.give(), err); err != nil { // it did not live to this, perhaps
+			_, err = g.Run(ctx, git.Cmd{GitDir: u.dir, Stdin: strings.NewReader(tx), Args: unpinArgs})
+		}
+		return err
+	})
+}
+
+// Close ends a git that had no input.
+func (u *Unpinning) Close() {
+	if u.input != nil {
+		_ = u.give() // it was asked nothing
+	}
+}
+
+// give ends git's input and waits for git.
+func (u *Unpinning) give() error {
+	err := u.input.Close()
+	u.input = nil
+	return errors.Join(<-u.done, err)
 }
