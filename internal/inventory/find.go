@@ -93,9 +93,10 @@ func (db *DB) List(ctx context.Context, all bool) (ts []Task, err error) {
 // thousands.
 func (db *DB) Children(ctx context.Context, id task.ID) (ts []Task, err error) {
 	err = db.snapshot(ctx, func(tx *Tx) error {
-		// A view holds these bytes wherever it names that parent, and perhaps where
-		// it does not.
-		all, err := tx.query("WHERE instr(t.view, ?) > 0 ORDER BY t.created, t.id", []byte(`"parent":"`+string(id)+`"`))
+		// A task is recorded after its parent, and none is ever removed, so the rows
+		// are in order, whatever the clock says. A view holds these bytes wherever it
+		// names that parent, and perhaps where it does not.
+		all, err := tx.query("WHERE t.rowid > (SELECT rowid FROM tasks WHERE id = ?1) AND instr(t.view, ?2) > 0 ORDER BY t.created, t.id", string(id), []byte(`"parent":"`+string(id)+`"`))
 		for _, t := range all {
 			if t.View.Parent == id {
 				ts = append(ts, t)
