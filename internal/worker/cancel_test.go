@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker"
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // spawn runs a shell line that prints "up" once everything it starts exists.
@@ -39,7 +40,7 @@ func TestCancelEndsDaemons(t *testing.T) {
 	const line = `(setsid sh -c '(setsid sleep 7777 &)' &) ; setsid sh -c 'trap "" TERM HUP INT; while :; do sleep 7778; done' & sleep 7779`
 	r := spawn(t, b, line)
 	all := func() bool { return count(b, "sleep 777[789]") == "3\n" }
-	eventually(t, "daemons up", all)
+	harness.Eventually(t, "daemons up", all)
 	if err := r.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func TestCancelEndsDaemons(t *testing.T) {
 	}
 
 	r = spawn(t, b, line)
-	eventually(t, "daemons up again", all)
+	harness.Eventually(t, "daemons up again", all)
 	if err := r.Cancel(context.Background(), 50*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestCancelEndsDaemons(t *testing.T) {
 func TestCancelGivesGrace(t *testing.T) {
 	b := start(t)
 	r := spawn(t, b, `trap 'echo bye; exit 11' TERM; echo up >&2; while :; do sleep 0.01; done`)
-	eventually(t, "trap set", func() bool { return count(b, "sleep 0.01") != "0\n" })
+	harness.Eventually(t, "trap set", func() bool { return count(b, "sleep 0.01") != "0\n" })
 	if err := r.Cancel(context.Background(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestCancelGivesGrace(t *testing.T) {
 	}
 	// One that never yields is shortened by a second cancel.
 	r = spawn(t, b, `trap '' TERM; while :; do sleep 0.01; done`)
-	eventually(t, "trap set", func() bool { return count(b, "sleep 0.01") != "0\n" })
+	harness.Eventually(t, "trap set", func() bool { return count(b, "sleep 0.01") != "0\n" })
 	first := make(chan error, 1)
 	go func() { first <- r.Cancel(context.Background(), time.Hour) }()
 	if err := r.Cancel(context.Background(), 0); err != nil {
@@ -109,7 +110,7 @@ func TestCancelAfterTheEnd(t *testing.T) {
 	// It may still be on its way from fork to exec, and the worker's word of the
 	// end on its way to us: until then a cancel is one of a running call.
 	lives := func() bool { return count(b, "sleep 6543") == "1\n" }
-	eventually(t, "its server lives", lives)
+	harness.Eventually(t, "its server lives", lives)
 	if err := r.Cancel(context.Background(), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestCancelBeatsForkBomb(t *testing.T) {
 		return strings.Count(string(ps), fmt.Sprintf("%d\n", uid))
 	}
 	if uid != os.Getuid() {
-		eventually(t, "the bomb has used its processes up", func() bool { return inside() > 250 })
+		harness.Eventually(t, "the bomb has used its processes up", func() bool { return inside() > 250 })
 	}
 	err = r.Cancel(context.Background(), 0)
 	if err != nil {
@@ -165,7 +166,7 @@ func TestAbandonedExec(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = r
-	eventually(t, "the abandoned call is gone", func() bool { return count(b, "sleep 8888") == "0\n" })
+	harness.Eventually(t, "the abandoned call is gone", func() bool { return count(b, "sleep 8888") == "0\n" })
 	if err := b.client.Ping(deadline(t, 20*time.Second)); err != nil {
 		t.Errorf("its late reply spoiled the channel: %v", err)
 	}

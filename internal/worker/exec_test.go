@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker"
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 func TestNotStarted(t *testing.T) {
@@ -110,7 +111,7 @@ func TestStopAndContinue(t *testing.T) {
 		_, rest, _ := strings.Cut(string(s), ") ")
 		return rest[:min(1, len(rest))]
 	}
-	eventually(t, "stopped", func() bool { return state() == "T" })
+	harness.Eventually(t, "stopped", func() bool { return state() == "T" })
 	_ = r.in.Close()
 	if err := r.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -130,14 +131,14 @@ func TestSignalEndsPipeline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "pipeline up", func() bool { _, out, _ := b.sh("pgrep -c '^sleep$'"); return out == "2\n" })
+	harness.Eventually(t, "pipeline up", func() bool { _, out, _ := b.sh("pgrep -c '^sleep$'"); return out == "2\n" })
 	if err := r.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if o, err := r.Wait(deadline(t, 20*time.Second)); err != nil || o.Exit != 143 {
 		t.Fatalf("%+v %v", o, err)
 	}
-	eventually(t, "pipeline gone", func() bool { _, out, _ := b.sh("pgrep -c '^sleep$'"); return out == "0\n" })
+	harness.Eventually(t, "pipeline gone", func() bool { _, out, _ := b.sh("pgrep -c '^sleep$'"); return out == "0\n" })
 }
 
 func TestBytesAreExact(t *testing.T) {
@@ -261,7 +262,7 @@ func TestServerOutlivesItsCall(t *testing.T) {
 		t.Error("the pipe ended although the server holds it")
 	default:
 	}
-	eventually(t, "the server belongs to pid 1", func() bool {
+	harness.Eventually(t, "the server belongs to pid 1", func() bool {
 		_, out, _ := b.sh("ps -o ppid= -p $(pgrep -f '^sleep 4321' | head -n1) | tr -d ' '")
 		return out == "1\n"
 	})
@@ -281,7 +282,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	for range 5 {
 		b.sh("sleep 0.02 & sleep 0.01 & exit 0")
 	}
-	eventually(t, "no zombie", func() bool {
+	harness.Eventually(t, "no zombie", func() bool {
 		_, out, _ := b.sh("grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l")
 		return out == "0\n"
 	})

@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -310,19 +309,6 @@ func deadline(t testing.TB, d time.Duration) context.Context {
 	ctx, stop := context.WithTimeout(context.Background(), d)
 	t.Cleanup(stop)
 	return ctx
-}
-
-// eventually polls what can only be observed from outside.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-		if ok() {
-			return
-		}
-		runtime.Gosched()
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("not reached: %s", what)
 }
 
 func rlimits(res int, n uint64) []frame.Rlimit {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker"
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // roleAttack makes this program a tool that tries what channel.md lists as
@@ -136,7 +137,7 @@ func TestToolCannotReachTheChannel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "victim up", func() bool { return count(b, "sleep 3333") == "1\n" })
+	harness.Eventually(t, "victim up", func() bool { return count(b, "sleep 3333") == "1\n" })
 	tool := ownProgram(t, 0o755)
 	attackNow := func() string {
 		r, err := b.exec(worker.Command{Argv: []string{tool, roleAttack}})
@@ -263,7 +264,7 @@ func TestStoppedGuardian(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = r.in.Close()
-	eventually(t, "guardian stopped", func() bool { return count(b, "sleep 1111") == "1\n" })
+	harness.Eventually(t, "guardian stopped", func() bool { return count(b, "sleep 1111") == "1\n" })
 	if exit, _, _ := b.sh("exit 4"); exit != 4 {
 		t.Error("another call was held up")
 	}

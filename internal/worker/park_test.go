@@ -11,13 +11,14 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker"
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // parked parks the client once nothing is under way.
 func (b *box) parked() worker.State {
 	b.t.Helper()
 	var s worker.State
-	eventually(b.t, "the client is parked", func() bool {
+	harness.Eventually(b.t, "the client is parked", func() bool {
 		var err error
 		s, err = b.client.Park()
 		return err == nil

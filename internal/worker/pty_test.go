@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-dev/caisson/internal/worker"
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // term is the host's side of a pty with what it has printed.
@@ -105,7 +106,7 @@ func TestInteractiveShell(t *testing.T) {
 	tm.expect("44 132")
 	// Ctrl-C ends the foreground job, not the shell and not a background job.
 	tm.say("sleep 6161 & sleep 6262; echo after-$?\n")
-	eventually(t, "foreground job", func() bool { return count(b, "sleep 6262") == "1\n" })
+	harness.Eventually(t, "foreground job", func() bool { return count(b, "sleep 6262") == "1\n" })
 	tm.say("\x03")
 	// The shell abandons the rest of the line; its status is kept.
 	tm.say("echo status-$?\n")
@@ -115,7 +116,7 @@ func TestInteractiveShell(t *testing.T) {
 	}
 	// Job control: stop, look, continue.
 	tm.say("sleep 6363\n")
-	eventually(t, "second job", func() bool { return count(b, "sleep 6363") == "1\n" })
+	harness.Eventually(t, "second job", func() bool { return count(b, "sleep 6363") == "1\n" })
 	tm.say("\x1a")
 	tm.expect("Stopped")
 	tm.say("kill %2; wait %2; echo jobs-$?; exit 42\n")
@@ -136,7 +137,7 @@ func TestCancelTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	tm.say("trap '' HUP; sleep 7171\n")
-	eventually(t, "job", func() bool { return count(b, "sleep 7171") == "1\n" })
+	harness.Eventually(t, "job", func() bool { return count(b, "sleep 7171") == "1\n" })
 	if err := call.Cancel(context.Background(), 20*time.Millisecond); err != nil {
 		t.Error(err)
 	}

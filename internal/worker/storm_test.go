@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/worker"
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // counted is what a storm could leave behind, as the host sees it.
@@ -67,7 +68,7 @@ func TestCancelStorm(t *testing.T) {
 	}
 	quiet := func() counted {
 		var c counted
-		eventually(t, "the guardian for the next call waits, and nothing else", func() bool {
+		harness.Eventually(t, "the guardian for the next call waits, and nothing else", func() bool {
 			c = b.counts()
 			return c.processes == 3 // W, I, and one guardian that waits
 		})
