@@ -118,6 +118,6 @@ func (a *app) toolEnd(res *task.ToolResult, err error) error {
 	if json.Indent(&b, res.Claimed.Result, "", "  ") != nil {
 		return errors.New("the result is no JSON")
 	}
-	_, err = fmt.Fprintln(a.stdout(), b.String())
+	_, err = fmt.Fprintln(plainJSON{a.stdout()}, b.String())
 	return err
 }

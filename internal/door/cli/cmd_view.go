@@ -84,6 +84,9 @@ the task ends.`,
 				r.follow = follow
 				emit := r.emit
 				if a.json {
+					if a.ui.outTTY { // a program gets the lines as they are recorded
+						w = plainJSON{w}
+					}
 					enc := json.NewEncoder(w)
 					enc.SetEscapeHTML(false)
 					emit = func(e door.Event) error {

@@ -4,9 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -128,16 +132,50 @@ func schemaOf(cmd *cobra.Command) string { return "caisson." + cmd.Name() + "/1"
 
 func (a *app) writeJSON(v any) {
 	fillLists(reflect.ValueOf(v))
-	enc := json.NewEncoder(a.stdout())
+	enc := json.NewEncoder(plainJSON{a.stdout()})
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	_ = enc.Encode(v) // a reader that went away is not our failure
 }
 
 func (a *app) writeJSONLine(w interface{ Write([]byte) (int, error) }, v any) {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(plainJSON{w})
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v)
+}
+
+// plainJSON writes JSON so that it cannot steer a terminal: what comes out of a
+// task stands in it. JSON itself escapes only the controls below 0x20; a terminal
+// also obeys those from 0x80 on, and a reader is misled by what hides or turns text.
+// The value stays the same. Each Write is whole characters.
+type plainJSON struct{ w io.Writer }
+
+func (p plainJSON) Write(b []byte) (int, error) {
+	out := b[:0:0]
+	from := 0
+	for i := 0; i < len(b); {
+		r, n := rune(b[i]), 1
+		if r >= utf8.RuneSelf {
+			r, n = utf8.DecodeRune(b[i:])
+		}
+		if r >= 0x7f && r < 0xa0 || r >= utf8.RuneSelf && (hidden(r) || r == utf8.RuneError && n == 1) {
+			out = append(out, b[from:i]...)
+			if hi, lo := utf16.EncodeRune(r); hi != unicode.ReplacementChar {
+				out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
+			} else {
+				out = fmt.Appendf(out, `\u%04x`, r)
+			}
+			from = i + n
+		}
+		i += n
+	}
+	if from == 0 {
+		return p.w.Write(b)
+	}
+	if _, err := p.w.Write(append(out, b[from:]...)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
 // fillLists makes nil lists empty ones, so that a reader finds a list where the
