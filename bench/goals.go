@@ -49,6 +49,8 @@ var goals = []goal{
 	ratio("`caisson run -- true` on the large repository, later runs, beside `git clone --shared` with checkout", "within 1.3x", "large/caisson run, later/exit", "large/git clone --shared/exit", func(x float64) bool { return x <= 1.3 }),
 	more("`caisson exec` beside `caisson version`, exit", "at most 5 ms more", "exec/caisson exec/exit", "exec/caisson version/exit", 5),
 	under("`caisson version`, exit", "under 12 ms", "start/caisson version/exit", "ms", 12),
+	under("`caisson plan` on the large repository with a new state folder, exit", "under 300 ms", "plan/caisson plan, first/exit", "ms", 300),
+	under("a verdict by 20 rules, the script's analysis included", "under 20 µs", "verdict/whole/20/1", "µs", 20),
 	under("small read_file by the worker, median", "within 100 µs", "tools/read/p50", "µs", 100),
 	under("small read_file by the worker, of a hundred the slowest but one", "within 500 µs", "tools/read/p99", "µs", 500),
 	least("100 MB through read_file", "bulk/read_file", 500),

@@ -135,6 +135,7 @@ func (b *bench) sections() []section {
 		{"repository", "one command on a small and on a large repository", b.repository},
 		{"exec", "one more command in a boundary that stands", b.exec},
 		{"inside", "a boundary and its calls without the command line", b.inProcess},
+		{"plan", "a plan on the large repository, and a verdict", b.plan},
 		{"where", "where the time goes", b.where},
 		{"result", "diff and close on the large repository", b.result},
 		{"memory", "idle open tasks", b.memory},

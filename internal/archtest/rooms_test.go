@@ -65,7 +65,7 @@ var rooms = []room{
 	{dir: "cmd/caisson-worker", may: append([]string{"internal/workerprog"}, workerParts...), users: []string{}},
 	{dir: ".", may: []string{"internal/wire", "internal/task", "internal/door/..."}},
 	{dir: "internal/archtest", users: []string{}},
-	{dir: "bench", may: []string{".", "internal/task", "internal/backend/...", "internal/worker"}, users: []string{}},
+	{dir: "bench", may: []string{".", "internal/task", "internal/backend/...", "internal/worker", "internal/policy", "internal/boundary"}, users: []string{}},
 	{dir: "scripts/testsum", users: []string{}},
 	{dir: "test", free: true, users: []string{}},
 }
