@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/source/git"
+	"github.com/caisson-dev/caisson/internal/source/tree"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -46,6 +47,9 @@ func BundleCommand(ctx context.Context, ws Workspace) (argv, env []string, err e
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := ws.mayRead(ctx); err != nil {
+		return nil, nil, err
+	}
 	argv = append(neutralInside(), "bundle", "create", "--quiet", "-")
 	if c.unknown != "" {
 		argv = append(argv, "--all", "HEAD")
@@ -61,6 +65,50 @@ func BundleCommand(ctx context.Context, ws Workspace) (argv, env []string, err e
 		argv = append(argv, s.Tips[:min(len(s.Tips), maxExcluded)]...)
 	}
 	return argv, insideEnv(), nil
+}
+
+// bundleOpens are the files, beside refs, that git opens in a git directory
+// whatever it is to bundle.
+var bundleOpens = []string{"HEAD", "config", "commondir", "packed-refs", "shallow", "info/grafts", "objects/info/alternates",
+	"objects/info/commit-graph", "objects/info/commit-graphs/commit-graph-chain", "objects/pack/multi-pack-index"}
+
+// mayRead refuses a task's git directory in which git would open what is no
+// file: at a FIFO it would wait until its time is over.
+func (ws Workspace) mayRead(ctx context.Context) error {
+	root, err := tree.OpenRoot(ws.source())
+	if err != nil {
+		return nil // whoever reads it next says so
+	}
+	defer root.Close()
+	dir, err := root.OpenDir(".git")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	no := func(name string) error {
+		return badResult("commits cannot be taken out: %s in the task's git directory is a FIFO, a socket or a device, at which git would wait", quote(name))
+	}
+	for _, n := range bundleOpens {
+		if in, err := dir.Stat(n); err == nil && in.Kind == tree.Special {
+			return no(n)
+		}
+	}
+	refs, err := dir.OpenDir("refs")
+	if err != nil {
+		return nil
+	}
+	defer refs.Close()
+	var found error
+	_ = refs.Walk(ctx, func(_ string, entries []*tree.Entry) error {
+		for _, e := range entries {
+			e.Descend = e.Info.Kind == tree.Dir
+			if e.Info.Kind == tree.Special && found == nil {
+				found = no("refs/" + e.Path)
+			}
+		}
+		return nil
+	})
+	return found
 }
 
 // neutralInside begins a git command in a throwaway boundary.

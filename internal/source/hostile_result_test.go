@@ -5,6 +5,7 @@ package source
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -341,5 +342,29 @@ func TestHostileFilesAsBranch(t *testing.T) {
 	}
 	if exists2(mark) {
 		t.Error("the host ran it")
+	}
+}
+
+// TestFIFOsInTheTasksGitDirectory: git in the boundary that brings commits out
+// would wait for ever at each of them, and is not started.
+func TestFIFOsInTheTasksGitDirectory(t *testing.T) {
+	for _, name := range append([]string{"refs/heads/x", "refs/bisect"}, bundleOpens...) {
+		t.Run(strings.ReplaceAll(name, "/", "_"), func(t *testing.T) {
+			o := basic(t).open(Options{})
+			o.file("new", "new\n")
+			o.in("add", "new")
+			o.in("commit", "-qm", "inside")
+			if _, _, err := BundleCommand(context.Background(), o.ws); err != nil {
+				t.Fatalf("control: %v", err)
+			}
+			p := filepath.Join(o.p.Source, ".git", name)
+			_ = os.Remove(p)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), unix.Mkfifo(p, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if argv, _, err := BundleCommand(context.Background(), o.ws); task.CodeOf(err) != task.CodeBadResult || task.HintOf(err) == "" {
+				t.Errorf("%v %v", argv, err)
+			}
+		})
 	}
 }

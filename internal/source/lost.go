@@ -230,6 +230,9 @@ func PackCommand(ctx context.Context, ws Workspace) (argv, env []string, stdin s
 	if err != nil || len(lost) == 0 {
 		return nil, nil, "", err
 	}
+	if err := ws.mayRead(ctx); err != nil {
+		return nil, nil, "", err
+	}
 	var in strings.Builder
 	for _, r := range lost {
 		in.WriteString(r.Object + "\n")
