@@ -50,6 +50,8 @@ type decided struct {
 	argv      []string    // the one command that it is for; nil: any
 	only      bool        // and it is a trusted check: no other may run
 	consulted []consulted // decision hooks
+	// marked waits until the folder of the task that was recorded is marked as ours.
+	marked func() error
 }
 
 // defaultTimeout ends a task that nobody limited: row R3 asks for a bounded

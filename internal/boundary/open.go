@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
@@ -107,6 +108,7 @@ func (m *Manager) open(ctx context.Context, req task.Request, argv []string, pro
 // built takes a recorded task to ready.
 func (m *Manager) built(ctx context.Context, l *live, d *decided, progress func(string)) (*live, error) {
 	if err := m.build(ctx, l, d, progress); err != nil {
+		_ = d.marked() // nothing is being written any more
 		return nil, m.abandon(ctx, l, err)
 	}
 	return l, nil
@@ -196,7 +198,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	if err := sys.Fault("open.after-record"); err != nil {
 		return nil, nil, m.abandon(ctx, l, err)
 	}
-	if err := m.takeFolder(ctx, l); err != nil {
+	if err := m.takeFolder(l, d); err != nil {
 		return nil, nil, m.abandon(ctx, l, err)
 	}
 	return l, nil, nil
@@ -238,8 +240,9 @@ type marker struct {
 	Repo     string  `json:"repo"`
 }
 
-// takeFolder makes the task's folder, locks it and marks it as ours.
-func (m *Manager) takeFolder(ctx context.Context, l *live) error {
+// takeFolder makes the task's folder and locks it. Its mark is written beside what
+// follows; d.marked waits for it, before anything is made in the folder.
+func (m *Manager) takeFolder(l *live, d *decided) error {
 	// A folder that is there already is not ours, whatever its name.
 	err := sys.PrivateDir(filepath.Dir(l.dir))
 	if err == nil {
@@ -257,6 +260,20 @@ func (m *Manager) takeFolder(ctx context.Context, l *live) error {
 		return task.Errorf(task.CodeStateStore, "open", "cannot lock the task's folder: %w", err)
 	}
 	l.lock = lock
+	marked := make(chan error, 1)
+	go func() { marked <- m.markFolder(l) }()
+	d.marked = sync.OnceValue(func() error { return <-marked })
+	if l.log, err = evidence.Open(filepath.Join(l.dir, "evidence"), l.id, hiding(l.secrets)); err == nil {
+		err = sys.Fault("open.evidence")
+	}
+	if err != nil {
+		return errors.Join(err, d.marked())
+	}
+	return nil
+}
+
+// markFolder marks the task's folder as ours.
+func (m *Manager) markFolder(l *live) error {
 	b, err := json.Marshal(marker{ID: l.id, Token: l.token, Instance: m.cfg.DB.Instance(), Repo: l.spec.Source.Target})
 	if err == nil {
 		err = sys.WriteFile(filepath.Join(l.dir, "task.json"), append(b, '\n'), 0o600)
@@ -267,13 +284,7 @@ func (m *Manager) takeFolder(ctx context.Context, l *live) error {
 	if err != nil {
 		return task.Errorf(task.CodeStateStore, "open", "cannot write the task's folder: %w", err)
 	}
-	if err := sys.Fault("open.marked"); err != nil {
-		return err
-	}
-	if l.log, err = evidence.Open(filepath.Join(l.dir, "evidence"), l.id, hiding(l.secrets)); err != nil {
-		return err
-	}
-	return sys.Fault("open.evidence")
+	return sys.Fault("open.marked")
 }
 
 // hiding returns what keeps values out of the record, whatever prints them:
@@ -302,6 +313,9 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 		return err
 	}
 	if _, err := l.log.AppendBulk(ctx, evidence.PlanDecided, self, d.record(nil)); err != nil {
+		return err
+	}
+	if err := d.marked(); err != nil {
 		return err
 	}
 	prep, look, st, err := m.furnish(ctx, l, d, progress)
