@@ -206,7 +206,7 @@ func (s *Server) readOutput(ctx context.Context, req *sdk.ReadResourceRequest) (
 	if size > 0 {
 		c.Meta = sdk.Meta{"caisson/offset": o.at, "caisson/size": size}
 	}
-	if end = min(end, o.at+maxOutput); end < size {
+	if end = min(end, o.at+maxOutput); end < size && end > o.at { // one that is made shorter has no next
 		o.at = end
 		c.Meta["caisson/next"] = s.offer(uri, o)
 	}

@@ -88,9 +88,25 @@ func TestLargeFile(t *testing.T) {
 			t.Errorf("%s: %d bytes came back of %d", name, all.Len(), len(c.text))
 		}
 	}
+	// One that was made shorter ends there: no part leads on for ever.
+	path := filepath.Join(dir, "shorter")
+	if err := os.WriteFile(path, make([]byte, maxOutput+1), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	res, err := r.c.CallTool(t.Context(), &sdk.CallToolParams{Name: "read_file", Arguments: map[string]any{"path": "/large" + path}})
+	if err != nil || os.Truncate(path, 3) != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"\x00\x00\x00", ""} {
+		l := res.Content[len(res.Content)-2+i].(*sdk.ResourceLink)
+		got, err := r.c.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: l.URI})
+		if err != nil || got.Contents[0].Text != want || got.Contents[0].Meta["caisson/next"] != nil {
+			t.Errorf("part %d of a file that is shorter now: %+v, %v", i, got, err)
+		}
+	}
 	// Only so many stay open, and none longer than the server.
 	var first, last string
-	path := filepath.Join(dir, "small")
+	path = filepath.Join(dir, "small")
 	for i := range maxFiles + 1 {
 		res, err := r.c.CallTool(t.Context(), &sdk.CallToolParams{Name: "read_file", Arguments: map[string]any{"path": "/large" + path}})
 		if err != nil {
