@@ -89,7 +89,11 @@ func (a *app) renderList(w io.Writer, tasks []task.View) error {
 func what(v *task.View) string {
 	switch {
 	case v.Problem != "":
-		return clean(v.Problem)
+		first, _, more := strings.Cut(v.Problem, "\n") // git gives advice below; show has it
+		if more {
+			first += " …"
+		}
+		return clean(first)
 	case v.State == task.Kept && v.Retention != nil:
 		return "kept until " + v.Retention.Until.Local().Format("2006-01-02 15:04") + ": " + clean(v.Retention.Why)
 	case v.Asked != nil && len(v.Command) == 0:
