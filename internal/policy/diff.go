@@ -79,11 +79,6 @@ func Diff(a, b *Rules) []Change {
 	return d.out
 }
 
-// Loosened keeps the changes by which the second allows more.
-func Loosened(cs []Change) []Change {
-	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !c.Loose })
-}
-
 type differ struct{ out []Change }
 
 func (d *differ) add(path, text string, loose bool, o, gone Origin) {

@@ -129,7 +129,7 @@ func TestDiff(t *testing.T) {
 		t.Errorf("with itself: %v", l)
 	}
 	got := map[string]bool{}
-	for _, c := range Loosened(Diff(one, two)) {
+	for _, c := range loosened(Diff(one, two)) {
 		got[c.Path+": "+c.Text] = true
 	}
 	for _, want := range []string{"floors: NET 2 → 1", "granted: reachable now: egress **.example:443", "denied: no more denied: mounts /x", "limits.memory: 1g → not set"} {
@@ -137,7 +137,7 @@ func TestDiff(t *testing.T) {
 			t.Errorf("not told: %s (told %v)", want, got)
 		}
 	}
-	for _, c := range Loosened(Diff(two, one)) {
+	for _, c := range loosened(Diff(two, one)) {
 		t.Errorf("the way back loosens: %+v", c)
 	}
 }

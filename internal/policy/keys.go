@@ -34,10 +34,6 @@ type Key struct {
 	Words string // the values, where Doc does not say them
 }
 
-// Reserved says that only the operator sets the key, or a user who has no
-// operator beside them.
-func (k Key) Reserved() bool { return !slices.Contains(k.From, task.SourceProject) }
-
 // May says whether the source may set the key.
 func (k Key) May(s task.Source) bool { return slices.Contains(k.From, s) }
 

@@ -237,7 +237,7 @@ func noKeyLoosens(t *testing.T, op Sourced) {
 					}
 					return
 				}
-				for _, c := range Loosened(Diff(alone, r)) {
+				for _, c := range loosened(Diff(alone, r)) {
 					if path == "trust" && s == task.SourceUser && op.File == "silent" {
 						continue // what a person knows of code is theirs to say where nobody bounds it
 					}
