@@ -6,7 +6,6 @@ import (
 	"maps"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -197,12 +196,14 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 	if !d.explain && len(d.plan.Plan.Missing) == 0 {
 		return nil // nobody asks what else there is
 	}
-	in.Instances = m.instances(ctx)
-	in.Shared = m.sharedToday(ctx, d, k, id)
+	in.Shared, in.Instances = m.sharedToday(ctx, d, k, id), map[task.Axis][]string{}
 	in.Considered = d.considered()
 	for _, s := range in.Shared {
-		if s.Kind != "task" && s.Reachable {
-			in.Instances[s.Axis] = append(in.Instances[s.Axis], s.Kind+" "+s.Name)
+		switch name := s.Kind + " " + s.Name; {
+		case s.Kind == "task": // of which the processes and the files are somebody's
+			in.Instances[task.PRC], in.Instances[task.FS] = append(in.Instances[task.PRC], name), append(in.Instances[task.FS], name)
+		case s.Reachable:
+			in.Instances[s.Axis] = append(in.Instances[s.Axis], name)
 		}
 	}
 	d.plan, err = policy.Decide(in)
@@ -449,23 +450,6 @@ func hostLevels(ref task.SourceRef, grants []task.Grant) map[task.Axis]vouched {
 		if g.Kind == "env" {
 			out[task.CRD] = vouched{1, "variables were passed in by name with --env"}
 		}
-	}
-	return out
-}
-
-// instances names what could be reached today where a boundary is short.
-func (m *Manager) instances(ctx context.Context) map[task.Axis][]string {
-	var others []string
-	if ts, err := m.cfg.DB.List(ctx, false); err == nil {
-		for _, t := range ts {
-			if t.View.State.Live() {
-				others = append(others, fmt.Sprintf("task %s (%s) on %s", t.ID(), t.View.State, t.View.Source.Repo))
-			}
-		}
-	}
-	out := map[task.Axis][]string{}
-	if len(others) > 0 {
-		out[task.FS], out[task.PRC] = others, slices.Clone(others)
 	}
 	return out
 }

@@ -60,6 +60,20 @@ func (p *policyFlags) in(dir string) (door.PolicyIn, error) {
 	return in, nil
 }
 
+// named is in for a command whose only word may name the file.
+func (p *policyFlags) named(dir string, args []string) (door.PolicyIn, error) {
+	if len(args) > 0 {
+		p.file = args[0]
+	}
+	return p.in(dir)
+}
+
+// addNamed adds the flags of such a command.
+func (p *policyFlags) addNamed(cmd *cobra.Command) {
+	p.add(cmd, false)
+	cmd.Flags().StringVar(&p.as, "as", "", "whose FILE is: operator (default), user, project, task, agent or model `SOURCE`")
+}
+
 // doQuick is do without a look at what is due: policy has no part in that.
 func doQuick[O any](a *app, cmd *cobra.Command, repo, name string, in any) (O, error) {
 	var zero O
@@ -145,10 +159,7 @@ wrong with it. With --within it says whether FILE allows anything that the other
 does not, exactly; the status is 4 when it does. A folder stands for its *.yaml files.`,
 		Example: "  caisson policy check\n  caisson policy check --as project .caisson.yaml\n  caisson policy check new.yaml --within /etc/caisson/policy.d", Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				p.file = args[0]
-			}
-			in, err := p.in(a.cfg.Dir)
+			in, err := p.named(a.cfg.Dir, args)
 			if err != nil {
 				return err
 			}
@@ -176,8 +187,7 @@ does not, exactly; the status is 4 when it does. A folder stands for its *.yaml 
 			return err
 		},
 	}
-	p.add(cmd, false)
-	cmd.Flags().StringVar(&p.as, "as", "", "whose FILE is: operator (default), user, project, task, agent or model `SOURCE`")
+	p.addNamed(cmd)
 	cmd.Flags().StringVar(&within, "within", "", "the policy that FILE is to lie in `FILE`")
 	return cmd
 }
@@ -287,10 +297,7 @@ func (a *app) policyTest() *cobra.Command {
 		Long:    "Answers every question that stands under tests in the files that hold here, or in the one that is named, and compares with what is expected there. The status is 1 when one differs.",
 		Example: "  caisson policy test\n  caisson policy test new.yaml", Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				p.file = args[0]
-			}
-			in, err := p.in(a.cfg.Dir)
+			in, err := p.named(a.cfg.Dir, args)
 			if err != nil {
 				return err
 			}
@@ -320,8 +327,7 @@ func (a *app) policyTest() *cobra.Command {
 			return nil
 		},
 	}
-	p.add(cmd, false)
-	cmd.Flags().StringVar(&p.as, "as", "", "whose FILE is: operator (default), user, project, task, agent or model `SOURCE`")
+	p.addNamed(cmd)
 	return cmd
 }
 
