@@ -106,7 +106,7 @@ func TestRefsThatCannotBeWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rs, err := PublishSnapshot(context.Background(), o.ws, snap); err != nil || len(rs) != 1 || rs[0].Kind != "bundle" {
+	if rs, err := PublishSnapshot(context.Background(), o.ws, snap); err != nil || len(rs) != 1 || rs[0].Kind != "bundle" || !strings.Contains(rs[0].Why, "could not be written") {
 		t.Errorf("%+v %v", rs, err)
 	}
 	if rs := o.imports(o.bundle()); len(rs) != 1 || rs[0].Kind != "bundle" {

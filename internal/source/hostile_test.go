@@ -112,8 +112,14 @@ func everything(t *testing.T, o *opened) {
 	if err != nil {
 		t.Fatalf("snapshot: %v", err)
 	}
-	if _, err := PublishSnapshot(ctx, o.ws, snap); err != nil {
+	rs, err := PublishSnapshot(ctx, o.ws, snap)
+	if err != nil {
 		t.Errorf("publish: %v", err)
+	}
+	for _, r := range rs {
+		if r.Kind == "bundle" && !strings.Contains(r.Why, "do not pass verification") {
+			t.Errorf("why a bundle: %q", r.Why)
+		}
 	}
 	if _, err := NeedsBundle(ctx, o.ws); err != nil {
 		t.Errorf("needs bundle: %v", err)

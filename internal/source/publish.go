@@ -36,15 +36,32 @@ func PublishSnapshot(ctx context.Context, ws Workspace, snap *Snapshot) ([]task.
 		// The files hold something that must not get into a repository where
 		// a plain git would act on it, for example a .gitmodules that runs a
 		// command. They are not lost: a bundle is data until it is unpacked.
-		return ws.keepBundle(ctx, g, s, rs)
+		why := err
+		if out, err = ws.keepBundle(ctx, g, s, rs); err == nil {
+			out[0].Why = brief(why.Error())
+		}
 	}
 	return out, err
+}
+
+// brief is the start of a message, on one line: git's can list every object.
+func brief(s string) string {
+	const most = 300
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
 }
 
 // publish brings objects and refs from the shadow into the user's repository.
 func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []result) ([]task.ResultRef, error) {
 	if s.CommonDir == "" || !s.Pinned && !canPublish(s) {
-		return ws.keepBundle(ctx, g, s, rs)
+		out, err := ws.keepBundle(ctx, g, s, rs)
+		if err == nil && s.CommonDir != "" {
+			out[0].Why = "when the task began, the repository could not be written"
+		}
+		return out, err
 	}
 	var want []string
 	for _, r := range rs {

@@ -203,6 +203,7 @@ type ResultRef struct {
 	Name   string `json:"name"` // full ref name or absolute path
 	Object string `json:"object,omitempty"`
 	Count  int    `json:"count,omitempty"` // commits or files in it
+	Why    string `json:"why,omitempty"`   // a bundle: why the repository did not take it
 }
 
 // Artifact is a file that a task published. The host copied it, so it is what

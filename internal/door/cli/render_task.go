@@ -136,6 +136,9 @@ func (t *text) results(title string, list []task.ResultRef) {
 			line += " (" + counted(r.Count, "commit") + ")"
 		}
 		t.printf("  %s\n", clean(line))
+		if r.Why != "" {
+			t.printf("    not put into the repository: %s\n", clean(r.Why))
+		}
 	}
 }
 
