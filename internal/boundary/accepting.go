@@ -43,6 +43,26 @@ func (m *Manager) recordDecision(ctx context.Context, kind evidence.Type, body a
 	}
 }
 
+// ruledOut puts on record that a rule refused a task while it was decided, and
+// returns that refusal, which stands whether or not that succeeds. What is no
+// refusal of a rule is no decision: it is only returned.
+func (m *Manager) ruledOut(ctx context.Context, d *decided, argv []string, err error) error {
+	if task.CodeOf(err) != task.CodeDenied || m.inside() != "" {
+		return err
+	}
+	body := map[string]any{"error": err.Error(), "code": string(task.CodeOf(err)), "unattended": d.req.Unattended, "backend": d.req.Backend, "argv0": first(argv)}
+	if d.repo != nil {
+		body["source"] = d.repo.Ref
+	}
+	if d.rules.Digest != "" {
+		body["policy"] = d.rules.Digest
+	}
+	if rerr := m.recordDecision(ctx, evidence.BoundaryBlocked, body); rerr != nil {
+		m.cfg.Log("the refusal could not be put on record: " + rerr.Error())
+	}
+	return err
+}
+
 // refused puts on record that a task was refused before anything of it was made.
 // The refusal stands whether or not that succeeds.
 func (m *Manager) refused(ctx context.Context, d *decided, argv []string) error {

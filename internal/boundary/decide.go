@@ -40,6 +40,7 @@ type decided struct {
 	unwatched time.Duration // of the policy in force
 	broadAt   time.Time     // when it will count as unwatched for long; zero: never, or it does
 	again     bool          // of a task that is on record
+	inside    []string      // names of variables that a person passed into a task that is open
 	budget    policy.MergedBudget
 	used      map[task.ID]int64 // bytes of tasks that no limit bounds
 	uses      []task.BudgetUse
@@ -258,9 +259,16 @@ func (m *Manager) driver(name string) (backend.Driver, error) {
 		}
 		have = append(have, d.Name())
 	}
-	return nil, task.Errorf(task.CodeUnsupported, "plan", "backend %q is not in this version", name).
+	if !slices.Contains(knownBackends, name) && !strings.HasPrefix(name, "oci:") {
+		return nil, task.Errorf(task.CodeUsage, "plan", "no backend is called %q", short(name, 80)).WithHint("available: %s", strings.Join(have, ", "))
+	}
+	return nil, task.Errorf(task.CodeUnavailable, "plan", "the backend %s is not in this version; nothing was created", name).
 		WithHint("available: %s", strings.Join(have, ", "))
 }
+
+// knownBackends are names that mean a backend, also one that is not to be had: it
+// is unavailable, where another word is a slip. None stands for another.
+var knownBackends = []string{"linux", "docker", "podman", "oci", "gvisor", "vm", "kubernetes", "host"}
 
 // draft fills the spec with everything but the task's own folders and collects
 // what a person granted.

@@ -3,6 +3,9 @@ package boundary
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -133,7 +136,7 @@ func (e *enforcing) backend() error {
 		}
 		return nil
 	}
-	return task.Errorf(task.CodeDenied, "plan", "the policy allows only the backends %s (%s), and none of them is in this version", strings.Join(names.Value, ", "), names.From).
+	return task.Errorf(task.CodeUnavailable, "plan", "the policy allows only the backends %s (%s), and none of them is in this version", strings.Join(names.Value, ", "), names.From).
 		WithHint("have %s changed by whoever may write it; here there is %s", place(names.From), d.driver.Name())
 }
 
@@ -159,7 +162,7 @@ func (e *enforcing) reach() error {
 			return err
 		}
 	}
-	for _, kv := range q.Env {
+	for _, kv := range slices.Concat(q.Env, e.d.inside) {
 		name, _, _ := strings.Cut(kv, "=")
 		if !validName(name) {
 			continue // refused by its own name later
@@ -301,9 +304,27 @@ func least[T cmp.Ordered](a, b T) T {
 	return b
 }
 
+// answered is what the operator's hooks said to one question, word for word: a task
+// that waits for its turn and is decided anew asks again only what is another one.
+type answered struct {
+	question string
+	said     []consulted
+}
+
+// questionDigest tells one question to the same hooks from another; empty: it cannot be
+// told, and then none is the same.
+func questionDigest(v ...any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
 // mayOpen asks the operator's hooks about a task that is about to be made, and puts
-// a refusal on record.
-func (m *Manager) mayOpen(ctx context.Context, d *decided, id task.ID, argv []string) error {
+// a refusal on record. before is what they allowed already; it may be nil.
+func (m *Manager) mayOpen(ctx context.Context, d *decided, id task.ID, argv []string, before *answered) error {
 	kind := "open"
 	switch {
 	case d.again:
@@ -322,9 +343,17 @@ func (m *Manager) mayOpen(ctx context.Context, d *decided, id task.ID, argv []st
 		q.Call = nil
 	}
 	q.Grants = d.grants
+	asked := questionDigest(q, c.Hooks)
+	if before != nil && asked != "" && asked == before.question {
+		d.consulted = before.said
+		return nil
+	}
 	said, err := m.mayRun(ctx, &c, d.req.Unattended, q)
 	d.consulted = said
 	if err == nil {
+		if before != nil {
+			*before = answered{asked, said}
+		}
 		return nil
 	}
 	body := d.record(map[string]any{"error": err.Error(), "code": string(task.CodeOf(err)), "decision_hooks": said, "source": d.repo.Ref, "argv0": first(argv)})

@@ -74,16 +74,17 @@ func (m *Manager) OpenHere(ctx context.Context, req task.Request, progress func(
 func (m *Manager) open(ctx context.Context, req task.Request, argv []string, progress func(string)) (*live, error) {
 	id := m.freshID()
 	r := &room{m: m, id: id, name: req.Name}
+	var said answered
 	defer r.leave(ctx)
 	for {
 		d, err := m.decide(ctx, req, id, argv)
 		if err != nil {
-			return nil, err
+			return nil, m.ruledOut(ctx, d, argv, err)
 		}
 		if err := m.refused(ctx, d, argv); err != nil {
 			return nil, err // nothing was created
 		}
-		if err := m.mayOpen(ctx, d, id, argv); err != nil {
+		if err := m.mayOpen(ctx, d, id, argv, &said); err != nil {
 			return nil, err
 		}
 		if err := sys.Writable(m.cfg.RuntimeDir); err != nil {

@@ -121,9 +121,11 @@ func (m *Manager) ResumeHere(ctx context.Context, id task.ID, env []string, prog
 	}
 	var d *decided
 	if err = m.mayResume(t); err == nil {
-		if d, err = m.redecide(ctx, l, &t.View, env); err == nil {
+		if d, err = m.redecide(ctx, l, &t.View, env); err != nil {
+			err = m.ruledOut(ctx, d, nil, err)
+		} else {
 			if err = d.plan.Blocked(); err == nil {
-				err = m.mayOpen(ctx, d, id, nil)
+				err = m.mayOpen(ctx, d, id, nil, nil)
 			}
 		}
 	}
@@ -185,12 +187,12 @@ func (m *Manager) otherWon(ctx context.Context, id task.ID, busy error) error {
 func (m *Manager) redecide(ctx context.Context, l *live, v *task.View, env []string) (*decided, error) {
 	d, err := m.asDecided(v, env)
 	if err != nil {
-		return nil, err
+		return d, err
 	}
 	attend(l.dir) // somebody resumes it
 	d.since = time.Now()
 	if d.repo, err = source.Reopen(l.ws, v.Source, v.Objects); err != nil {
-		return nil, err
+		return d, err
 	}
 	return d, m.weigh(ctx, d, l.id, v.Command)
 }
@@ -201,6 +203,13 @@ func (m *Manager) again(ctx context.Context, v *task.View) (*decided, error) {
 	d, err := m.asDecided(v, nil)
 	if err != nil {
 		return nil, err
+	}
+	// What a person passed in is inside: by its name it is held against the rules of
+	// today, as all that was granted is. Its value is on no record.
+	for _, g := range v.Grants {
+		if g.Kind == "env" {
+			d.inside = append(d.inside, g.Value)
+		}
 	}
 	if d.repo, err = source.Reopen(m.workspaceOf(v.ID, v.Source), v.Source, v.Objects); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package boundary
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -123,7 +124,10 @@ func (m *Manager) mayBegin(ctx context.Context, l *live, person bool) error {
 	}
 	first := !s.known
 	until, err := m.still(ctx, l)
-	if err != nil && task.CodeOf(err) != task.CodeBoundaryMissing {
+	if task.CodeOf(err) == task.CodeDenied {
+		err = noLonger(l.id, err)
+	}
+	if err != nil && task.CodeOf(err) != task.CodeBoundaryMissing && task.CodeOf(err) != task.CodeDenied {
 		s.known = false
 		return err // a policy that cannot be read lets nothing begin
 	}
@@ -136,6 +140,18 @@ func (m *Manager) mayBegin(ctx context.Context, l *live, person bool) error {
 	}
 	s.known, s.stamp, s.until, s.err = true, stamp, until, err
 	return err
+}
+
+// noLonger is the refusal of a task that has what the policy does not allow any
+// more: a folder, a variable or an ability is taken from no boundary that stands.
+func noLonger(id task.ID, err error) error {
+	why := err.Error()
+	var e *task.Error
+	if errors.As(err, &e) {
+		why = e.Msg
+	}
+	return task.Errorf(task.CodeDenied, "policy.still", "nothing new begins in task %s, which has what the policy does not allow any more: %s; what runs goes on", id, why).
+		WithHint("`caisson close %s` ends it with its work brought out; `caisson policy show` says what holds here", id)
 }
 
 // still decides a task anew and holds that against the boundary that stands.

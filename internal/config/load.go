@@ -30,6 +30,8 @@ type Ask struct {
 	// Trusted says that a person says now that they know the code, and where they
 	// say so: "--trust".
 	Trusted string
+	// Trusting: a word of trust is to be given.
+	Trusting bool
 	// Agent is the name of the agent that does the work, whose definition may
 	// demand something; empty: none is known.
 	Agent  string
@@ -62,7 +64,7 @@ func (l *Loader) Load(ctx context.Context, a Ask) (*Loaded, error) {
 	}
 	docs = append(docs, policy.Shipped())
 	if a.Repo != nil {
-		project, err := l.repository(ctx, a.Repo, out)
+		project, err := l.repository(ctx, a.Repo, a.Trusting, out)
 		if err != nil {
 			return nil, err
 		}
@@ -146,9 +148,9 @@ func (l *Loader) homeAgents() []Agent {
 }
 
 // repository reads what the repository says, and what a person said about it.
-func (l *Loader) repository(ctx context.Context, repo *source.Repo, out *Loaded) ([]policy.Sourced, error) {
+func (l *Loader) repository(ctx context.Context, repo *source.Repo, trusting bool, out *Loaded) ([]policy.Sourced, error) {
 	ref := repo.Ref
-	base, lying, err := l.says(ctx, repo, out)
+	base, lying, err := l.says(ctx, repo, trusting, out)
 	if err != nil {
 		return nil, err
 	}
@@ -213,10 +215,10 @@ func (l *Loader) repository(ctx context.Context, repo *source.Repo, out *Loaded)
 
 // says reads the files on which trust rests, of the base commit and of the checkout.
 // Of a task that is on record they are those that it was decided by.
-func (l *Loader) says(ctx context.Context, repo *source.Repo, out *Loaded) (base, lying map[string][]byte, err error) {
+func (l *Loader) says(ctx context.Context, repo *source.Repo, trusting bool, out *Loaded) (base, lying map[string][]byte, err error) {
 	out.Subject = Subject{Repo: repo.Ref.Repo, CommonDir: repo.Ref.CommonDir}
 	if t := repo.Told(); t != nil {
-		out.Subject.Files, out.Subject.Digests = []map[string][]byte{t.Base, t.Lying}, t.Digests[:]
+		out.Subject.Files, out.Subject.Digests, out.Subject.Below = []map[string][]byte{t.Base, t.Lying}, t.Digests[:], t.Below
 		return t.Base, t.Lying, nil
 	}
 	if base, err = repo.Named(ctx, maxTrusting, Trusting...); err != nil {
@@ -225,8 +227,23 @@ func (l *Loader) says(ctx context.Context, repo *source.Repo, out *Loaded) (base
 	if lying, err = repo.Lying(maxTrusting, Trusting...); err != nil {
 		return nil, nil, err
 	}
+	// Below the top they decide nothing but trust: they are looked for where there is
+	// a word of trust, or is to be one.
+	if trusting || l.Trust.Has(repo.Ref.CommonDir) {
+		below, err := repo.NamedBelow(ctx, maxTrusting, TrustingBelow...)
+		if err != nil {
+			return nil, nil, err
+		}
+		there, err := repo.Lying(maxTrusting, slices.Sorted(maps.Keys(below))...)
+		if err != nil {
+			return nil, nil, err
+		}
+		out.Subject.Below = true
+		maps.Copy(base, below)
+		maps.Copy(lying, there)
+	}
 	out.Subject.Files = []map[string][]byte{base, lying}
-	t := &source.Told{Base: kept(base), Lying: kept(lying)}
+	t := &source.Told{Base: kept(base), Lying: kept(lying), Below: out.Subject.Below}
 	copy(t.Digests[:], out.Subject.digests())
 	repo.Tell(t)
 	return base, lying, nil

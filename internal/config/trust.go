@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -25,6 +26,16 @@ var Trusting = []string{
 	ProjectFile, ".envrc", ".mcp.json", ".claude/settings.json", ".claude/agents", ".codex/config.toml", ".codex/agents",
 	".gemini/settings.json", ".gemini/agents", ".qwen/settings.json", ".qwen/agents", ".devcontainer/devcontainer.json", ".devcontainer.json",
 	".claude/settings.local.json", ".vscode/tasks.json", ".vscode/settings.json", ".vscode/mcp.json", ".cursor/mcp.json", "mise.toml", ".mise.toml", "mise.local.toml", ".mise.local.toml",
+}
+
+// TrustingBelow are those that count in every folder: what tools read there that
+// come upon it.
+var TrustingBelow = []string{".envrc", ".mcp.json", "mise.toml", ".mise.toml", "mise.local.toml", ".mise.local.toml"}
+
+// Has says whether there is a word about a repository at all.
+func (s TrustStore) Has(commonDir string) bool {
+	_, err := os.Lstat(s.path(commonDir))
+	return commonDir != "" && !errors.Is(err, fs.ErrNotExist)
 }
 
 // maxTrusting bounds one of those files, in bytes.
@@ -57,6 +68,8 @@ type Subject struct {
 	Files []map[string][]byte
 	// Digests are theirs; nil: they are taken of Files.
 	Digests []map[string]string
+	// Below: the files of TrustingBelow are among them.
+	Below bool
 }
 
 func (x *Subject) digests() []map[string]string {
@@ -88,7 +101,7 @@ func (s TrustStore) Look(x Subject) (since *Trust, changed []string, err error) 
 	if err != nil || t == nil || t.CommonDir != x.CommonDir || t.Inode != x.Inode {
 		return nil, nil, err
 	}
-	seen := map[string]bool{}
+	seen, unknown := map[string]bool{}, false
 	for _, files := range x.digests() {
 		for name, digest := range files {
 			seen[name] = true
@@ -99,11 +112,18 @@ func (s TrustStore) Look(x Subject) (since *Trust, changed []string, err error) 
 	}
 	for name, known := range t.Files {
 		if !seen[name] && !slices.Contains(known, gone) {
+			if !x.Below && strings.Contains(name, "/") && slices.Contains(TrustingBelow, path.Base(name)) {
+				unknown = true
+				continue
+			}
 			changed = append(changed, name)
 		}
 	}
 	if sort.Strings(changed); len(changed) > 0 {
 		return nil, slices.Compact(changed), nil
+	}
+	if unknown { // whether it is as it was nobody knows: neither trusted nor ended
+		return nil, nil, nil
 	}
 	return t, nil, nil
 }

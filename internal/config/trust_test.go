@@ -62,6 +62,28 @@ func TestTrustStore(t *testing.T) {
 			t.Errorf("%s: %v %v", name, ok, changed)
 		}
 	}
+	// Of a task that looked only at the top nobody knows what lies below.
+	z := Subject{Repo: "/b", CommonDir: "/b/.git", Inode: 9, Below: true, Files: []map[string][]byte{files(ProjectFile, "a", "d/.envrc", "e"), files(ProjectFile, "a", "d/.envrc", "e")}}
+	if _, err := s.Grant(z, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		below   bool
+		files   map[string][]byte
+		changed []string
+		ok      bool
+	}{
+		"as it was":           {true, files(ProjectFile, "a", "d/.envrc", "e"), nil, true},
+		"changed below":       {true, files(ProjectFile, "a", "d/.envrc", "f"), []string{"d/.envrc"}, false},
+		"gone below":          {true, files(ProjectFile, "a"), []string{"d/.envrc"}, false},
+		"not looked":          {false, files(ProjectFile, "a"), nil, false},
+		"not looked, changed": {false, files(ProjectFile, "b"), []string{ProjectFile}, false},
+	} {
+		ok, changed := look(Subject{Repo: "/b", CommonDir: "/b/.git", Inode: 9, Below: c.below, Files: []map[string][]byte{c.files, c.files}})
+		if ok != c.ok || !slices.Equal(changed, c.changed) {
+			t.Errorf("%s: %v %v", name, ok, changed)
+		}
+	}
 	// Said again it holds for both states.
 	y := Subject{Repo: "/r", CommonDir: "/r/.git", Inode: 7, Files: []map[string][]byte{files(ProjectFile, "c"), files(ProjectFile, "c")}}
 	if _, err := s.Grant(y, time.Unix(2, 0)); err != nil {
@@ -72,7 +94,7 @@ func TestTrustStore(t *testing.T) {
 			t.Errorf("not trusted: %v", changed)
 		}
 	}
-	if l, err := s.List(); err != nil || len(l) != 1 || l[0].Repo != "/r" {
+	if l, err := s.List(); err != nil || len(l) != 2 || l[0].Repo != "/b" || l[1].Repo != "/r" {
 		t.Errorf("%v, %v", l, err)
 	}
 	// A record that others may write, or that is broken, is an error and no trust.

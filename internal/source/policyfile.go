@@ -44,17 +44,26 @@ const maxFound = 500
 // A commit does not change, so which files those are is remembered (RememberIn);
 // their content, which may be a secret, is not.
 func (r *Repo) Named(ctx context.Context, limit int64, names ...string) (map[string][]byte, error) {
+	return r.named(ctx, limit, r.namedKey(names), func() ([]namedFile, error) { return r.listNamed(ctx, names) })
+}
+
+// NamedBelow is Named for files below the top, at any depth, that are called so.
+func (r *Repo) NamedBelow(ctx context.Context, limit int64, names ...string) (map[string][]byte, error) {
+	return r.named(ctx, limit, r.namedKey(append([]string{"**"}, names...)), func() ([]namedFile, error) { return r.listBelow(ctx, names) })
+}
+
+func (r *Repo) named(ctx context.Context, limit int64, key string, list func() ([]namedFile, error)) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	if r.git == nil || r.Ref.Base == "" {
 		return out, nil
 	}
-	files, known := recallNamed(r.namedKey(names))
+	files, known := recallNamed(key)
 	if !known {
 		var err error
-		if files, err = r.listNamed(ctx, names); err != nil {
+		if files, err = list(); err != nil {
 			return nil, err
 		}
-		retainNamed(r.namedKey(names), files)
+		retainNamed(key, files)
 	}
 	var ids []string
 	var sizes []int64
@@ -93,6 +102,39 @@ func (r *Repo) listNamed(ctx context.Context, names []string) ([]namedFile, erro
 	recs, whole := git.SplitZ(list)
 	if !whole || len(recs) > maxFound {
 		return nil, no("more than %d files are called %s", maxFound, strings.Join(names, ", "))
+	}
+	return r.found(ctx, recs)
+}
+
+// maxTree bounds the list of all files of a base, in bytes.
+const maxTree = 1 << 30
+
+// listBelow asks git which files NamedBelow is about.
+func (r *Repo) listBelow(ctx context.Context, names []string) ([]namedFile, error) {
+	no := func(format string, args ...any) error {
+		return task.Errorf(task.CodeSource, "source.named", format, args...).WithHint("look at it with `git ls-tree -r %s`", r.Ref.Base)
+	}
+	list, err := r.git.Run(ctx, git.Cmd{GitDir: r.gitDir, Max: maxTree, Args: []string{"ls-tree", "-r", "-z", "--full-tree", r.Ref.Base}})
+	if err != nil {
+		return nil, no("the files of the base cannot be listed: %v", err)
+	}
+	all, whole := git.SplitZ(list)
+	var recs []string
+	for _, rec := range all {
+		if i := strings.LastIndexByte(rec, '/'); i >= 0 && slices.Contains(names, rec[i+1:]) {
+			recs = append(recs, rec)
+		}
+	}
+	if !whole || len(recs) > maxFound {
+		return nil, no("more than %d files are called %s", maxFound, strings.Join(names, ", "))
+	}
+	return r.found(ctx, recs)
+}
+
+// found reads git's list of some files of the base.
+func (r *Repo) found(ctx context.Context, recs []string) ([]namedFile, error) {
+	no := func(format string, args ...any) error {
+		return task.Errorf(task.CodeSource, "source.named", format, args...).WithHint("look at it with `git ls-tree -r %s`", r.Ref.Base)
 	}
 	files := []namedFile{}
 	var ids []string

@@ -19,6 +19,8 @@ type Told struct {
 	// Digests are those of all files that were looked at, also of those whose
 	// content is not kept: of the base, and of the checkout.
 	Digests [2]map[string]string `json:"digests"`
+	// Below: those below the top were looked for.
+	Below bool `json:"below,omitempty"`
 }
 
 // Tell has t kept with the task that is made of r.

@@ -188,7 +188,7 @@ func (p policies) Trust(ctx context.Context, in door.TrustIn) (*door.TrustOut, e
 		out.Revoked, err = p.l.Trust.Revoke(repo.Ref.CommonDir)
 		return out, err
 	}
-	l, err := p.l.Load(ctx, config.Ask{Repo: repo})
+	l, err := p.l.Load(ctx, config.Ask{Repo: repo, Trusting: true})
 	if err != nil {
 		return nil, err
 	}

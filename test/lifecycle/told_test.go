@@ -3,8 +3,10 @@
 package lifecycle
 
 import (
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-dev/caisson/test/harness"
 )
@@ -67,4 +69,75 @@ func TestRepositorysWord(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestGrantsRead: what a task was given is held against the policy of today, by
+// every door: a folder, a variable and an ability that the policy denies since let
+// nothing begin, once on record, until the policy allows them again.
+func TestGrantsRead(t *testing.T) {
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id, harness.Bin())
+		w.says("")
+		defer w.says("")
+		seed := w.Tmp + "/seed"
+		w.Mkdir(t, seed)
+		for name, c := range map[string]struct{ flags, rule []string }{
+			"ro":    {[]string{"--ro", seed}, []string{"mounts: [" + seed + "]", "mounts: [/nowhere]"}},
+			"env":   {[]string{"--env", "TOKEN=x"}, []string{"env: [TOK*]", "env: [OTHER]"}},
+			"grant": {[]string{"--grant", "ptrace"}, []string{"grants: [ptrace]", "grants: [userns]"}},
+		} {
+			w.ok(append([]string{"open", name}, c.flags...)...)
+			w.ok("exec", name, "--", "true")
+			w.says("deny: {" + c.rule[1] + "}\n")
+			w.ok("exec", name, "--", "true") // the control
+			w.says("deny: {" + c.rule[0] + "}\n")
+			for _, args := range [][]string{{"exec", name, "--", "true"}, {"exec", name, "--", "true"}, {"check", name, "--", "true"}} {
+				if r := w.do(nil, args...); r.Exit != 125 || !strings.Contains(r.Stderr, c.flags[0]+" ") || !strings.Contains(r.Stderr, "policy.yaml:2") || !strings.Contains(r.Stderr, "caisson close") || !strings.Contains(r.Stderr, "(denied)") {
+					t.Errorf("%s: %v", name, r)
+				}
+			}
+			if r := w.do(nil, "tool", name, "read_file", `{"path":"a.txt"}`); r.Exit != 4 || !strings.Contains(r.Stderr, c.flags[0]+" ") {
+				t.Errorf("%s: %v", name, r)
+			}
+			if n := strings.Count(strings.Join(w.events(w.show(name).ID), " "), "boundary.blocked"); n != 1 {
+				t.Errorf("%s: %d times on record", name, n)
+			}
+			w.says("")
+			w.ok("exec", name, "--", "true")
+			w.says("deny: {" + c.rule[0] + "}\n")
+			w.ok("close", name) // the way out is open
+			w.says("")
+		}
+		w.clean()
+	})
+}
+
+// TestHookOnce: a task that waits for its turn in the budget is decided anew now and
+// then; the operator's program is asked once for all of it.
+func TestHookOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, harness.NewIdentity(t, "user", harness.UserOf()), harness.Bin())
+	hook, asked := w.Home+"/hook", w.Tmp+"/asked"
+	w.Write(t, hook, "#!/bin/sh\ncat >>"+asked+"\necho '{\"verdict\":\"none\"}'\n", 0o700)
+	w.says("budget: {tasks: 1, when_full: wait}\ndecision_hook: {exec: [" + hook + "], timeout: 1m}\n")
+	questions := func() int {
+		b, _ := os.ReadFile(asked)
+		return strings.Count(string(b), `"schema":"caisson.decision/1"`)
+	}
+	w.ok("open", "first")
+	if n := questions(); n != 1 {
+		t.Fatalf("the control: asked %d times", n)
+	}
+	second := make(chan harness.Result, 1)
+	go func() { second <- w.do(nil, "open", "second") }()
+	harness.Eventually(t, "it waits", func() bool { return strings.Contains(w.ok("ls"), "waiting for their turn: 1") })
+	time.Sleep(11 * time.Second) // it is decided anew once meanwhile
+	w.ok("close", "first")
+	if r := <-second; r.Exit != 0 {
+		t.Fatal(r)
+	}
+	if n := questions(); n != 2 {
+		t.Errorf("asked %d times for two tasks", n)
+	}
+	w.ok("close", "second")
 }

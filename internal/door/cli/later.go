@@ -29,6 +29,11 @@ func unsupported(what string) *task.Error {
 	return task.Errorf(task.CodeUnsupported, "cli", "%s is not in this version", what)
 }
 
+// unavailable is the same of what a task was to run on.
+func unavailable(what string) *task.Error {
+	return task.Errorf(task.CodeUnavailable, "cli", "%s is not in this version", what)
+}
+
 func later(name, shown string) *task.Error {
 	e := unsupported(shown)
 	if h := laterHints[name]; h != "" {

@@ -88,6 +88,9 @@ func closed(flag, value string, now, later []string) error {
 	if value == "" || slices.Contains(now, value) {
 		return nil
 	}
+	if flag == "backend" && laterBackend(value) {
+		return unavailable("--"+flag+" "+value).WithHint("now there is: --%s %s", flag, strings.Join(now, ", "))
+	}
 	if slices.Contains(later, value) {
 		return unsupported("--"+flag+" "+value).WithHint("now there is: --%s %s", flag, strings.Join(now, ", "))
 	}
@@ -96,6 +99,12 @@ func closed(flag, value string, now, later []string) error {
 		return e.WithHint("did you mean --%s %s?", flag, n)
 	}
 	return e.WithHint("it takes %s", strings.Join(now, ", "))
+}
+
+// laterBackend says whether v is a backend, and none of this version: it is not to
+// be had, and nothing is taken in its place.
+func laterBackend(v string) bool {
+	return slices.Contains(laterBackends, v) || strings.HasPrefix(v, "oci:") && v != "oci:"
 }
 
 // discardError refuses to give up and to keep at once.
@@ -272,14 +281,10 @@ func (r *requestFlags) limits(l *task.Limits) (err error) {
 // launchEnv adds what the launch environment of a person demands.
 func launchEnv(q *task.Request, env []string) error {
 	if v, ok := lookup(env, "CAISSON_BACKEND"); ok && v != "" {
-		name := v
-		if strings.HasPrefix(name, "oci:") {
-			name = "oci"
+		if laterBackend(v) {
+			return unavailable("CAISSON_BACKEND="+v).WithHint("now there is: %s", strings.Join(backends, ", "))
 		}
-		if slices.Contains(laterBackends, name) {
-			return unsupported("CAISSON_BACKEND="+v).WithHint("now there is: %s", strings.Join(backends, ", "))
-		}
-		if !slices.Contains(backends, name) {
+		if !slices.Contains(backends, v) {
 			return task.Errorf(task.CodeUsage, "cli", "CAISSON_BACKEND names no backend: %q", v).WithHint("it takes %s", strings.Join(backends, ", "))
 		}
 		if q.Backend != "" && q.Backend != v {
