@@ -38,6 +38,7 @@ type carried struct {
 	Plan        string
 	Stamp       string // of the decision, and until when it holds
 	Until       time.Time
+	Rests       map[task.Axis]task.Acceptance
 	Secrets     []string
 	Resumed     *task.Retention // of a task that was kept before
 	Timed       bool
@@ -78,7 +79,7 @@ func (m *Manager) Hand(id task.ID) (*Hand, error) {
 	}
 	c := carried{
 		ID: l.id, Name: l.name, Token: l.token, Dir: l.dir, Files: l.ws.Files, Checkout: l.checkout, Driver: l.driver, Spec: l.spec, Keep: l.keep,
-		Asking: l.asking, Rules: *l.ruled(), Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Secrets: l.secrets, Resumed: l.resumed, Timed: !l.until.IsZero(), Left: time.Until(l.until),
+		Asking: l.asking, Rules: *l.ruled(), Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Rests: l.decision.rests, Secrets: l.secrets, Resumed: l.resumed, Timed: !l.until.IsZero(), Left: time.Until(l.until),
 	}
 	var err error
 	if c.Lock, err = sys.FD(l.lock.File()); err != nil {
@@ -150,7 +151,7 @@ func (m *Manager) Take(ctx context.Context, state []byte) (task.ID, error) {
 		ws: source.Workspace{Task: c.ID, Dir: c.Dir, Token: c.Token, Files: c.Files},
 	}
 	l.rules.Store(&c.Rules)
-	l.decision.known, l.decision.stamp, l.decision.until = true, c.Stamp, c.Until
+	l.decision.known, l.decision.stamp, l.decision.until, l.decision.rests = true, c.Stamp, c.Until, c.Rests
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if c.Timed {
 		l.until = time.Now().Add(c.Left)

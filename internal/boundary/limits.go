@@ -43,6 +43,7 @@ func (m *Manager) limits(l *live) {
 			}
 		})
 	}
+	m.watchRest(l)
 	l.watch.Go(func() { m.watchFolder(l, l.lock.Deleted()) })
 	if max := l.spec.Limits.DiskBytes; max > 0 && m.cfg.Usage != nil {
 		w := diskWatch{

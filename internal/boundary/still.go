@@ -31,6 +31,9 @@ type standingDecision struct {
 	stamp string    // of what it rests on
 	until time.Time // it may change by itself then; zero: never
 	err   error     // why nothing new may begin
+
+	rests   map[task.Axis]task.Acceptance // what the boundary rests on where it lacks a layer
+	watched bool                          // something looks whether it still does
 }
 
 // begin takes over the decision that a task is opened by.
@@ -39,6 +42,7 @@ func (s *standingDecision) begin(d *decided) {
 	for _, c := range d.plan.Plan.Accepted {
 		s.sooner(c.Acceptance.Expires)
 	}
+	s.restOn(d.plan.Plan.Accepted)
 	if _, at := broad(d.req.Unattended, time.Now(), d.unwatched, time.Now()); !at.IsZero() {
 		s.sooner(at)
 	}
@@ -166,7 +170,7 @@ func (m *Manager) still(ctx context.Context, l *live) (time.Time, error) {
 		return time.Time{}, err
 	}
 	l.ruleBy(d) // at once, whatever comes of the rest
-	b := policy.StandingBoundary{Task: l.id, Proved: task.Vector{}, Seen: map[task.Axis]string{}, Began: v.Accepted, Now: time.Now()}
+	b := policy.StandingBoundary{Task: l.id, Proved: task.Vector{}, Seen: map[task.Axis]string{}, Began: v.Accepted, Now: time.Now(), Grace: grace}
 	for _, lv := range v.Levels {
 		b.Proved[lv.Axis], b.Seen[lv.Axis] = lv.Proved, lv.Seen
 	}
@@ -182,6 +186,10 @@ func (m *Manager) still(ctx context.Context, l *live) (time.Time, error) {
 		b.Revoked = func(id string) bool { g, ok := gone[id]; return g || !ok && !strings.HasPrefix(id, "standing:") }
 	}
 	until, err := d.plan.Still(b)
+	if err == nil {
+		l.decision.restOn(append(v.Accepted[:len(v.Accepted):len(v.Accepted)], d.plan.Plan.Accepted...))
+		m.watchRest(l)
+	}
 	if !d.broadAt.IsZero() && (until.IsZero() || d.broadAt.Before(until)) {
 		until = d.broadAt
 	}

@@ -18,6 +18,8 @@ type StandingBoundary struct {
 	// Revoked says that an acceptance counts no more. nil: none was.
 	Revoked func(id string) bool
 	Now     time.Time
+	// Grace is how long what runs goes on after an acceptance is over.
+	Grace time.Duration
 }
 
 // Still returns nil when a boundary that stands has what is needed by now, or
@@ -30,6 +32,7 @@ func (d *Decision) Still(b StandingBoundary) (until time.Time, err error) {
 		}
 	}
 	var ms []task.Missing
+	lapsed := false // an acceptance was enough, and is over
 	for _, a := range task.Short(d.Required, b.Proved) {
 		if _, later := leaving[a]; later {
 			continue // asked when a result leaves, not before a command
@@ -44,6 +47,7 @@ func (d *Decision) Still(b StandingBoundary) (until time.Time, err error) {
 		}
 		for _, c := range b.Began {
 			acc := c.Acceptance
+			lapsed = lapsed || !ok && c.Axis == a && (!b.Now.Before(acc.Expires) || b.Revoked != nil && b.Revoked(acc.ID))
 			if !ok && c.Axis == a && c.Required >= d.Required[a] && acc.Level <= max(have, 0) && acc.Level >= d.in.Operator[a] && b.Now.Before(acc.Expires) && !acc.Standing && (b.Revoked == nil || !b.Revoked(acc.ID)) {
 				ok = true
 				sooner(acc.Expires)
@@ -68,8 +72,12 @@ func (d *Decision) Still(b StandingBoundary) (until time.Time, err error) {
 		for i, m := range ms {
 			names[i] = fmt.Sprintf("%s %d (has %d): %s", m.Axis, m.Required, m.Effective, m.WhyRequired)
 		}
+		running := "what runs goes on"
+		if lapsed {
+			running = fmt.Sprintf("what runs is ended %s after the acceptance was over", b.Grace)
+		}
 		e.Op = "policy.still"
-		e.Msg = fmt.Sprintf("nothing new begins in task %s, whose boundary has not what is needed by now: %s; what runs goes on", b.Task, strings.Join(names, "; "))
+		e.Msg = fmt.Sprintf("nothing new begins in task %s, whose boundary has not what is needed by now: %s; %s", b.Task, strings.Join(names, "; "), running)
 		_ = e.WithHint("%s", strings.Join(ms[0].Options, "; or, "))
 		if r, ok := e.Detail.(*Report); ok {
 			r.Accept = ""

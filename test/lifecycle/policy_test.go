@@ -4,6 +4,7 @@ package lifecycle
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -141,6 +142,62 @@ func TestRaisedFloor(t *testing.T) {
 		if n := strings.Count(strings.Join(w.events(w.show("x").ID), " "), "boundary.blocked"); n != 1 {
 			t.Errorf("%d times on record that it is blocked", n)
 		}
+	})
+}
+
+// TestLapsed takes back what a boundary rests on: nothing new begins, and what runs,
+// also in the background, ends a while later, with the reason told and on record. The
+// task and its work stay. Before that, as the control, it goes on for as long.
+func TestLapsed(t *testing.T) {
+	t.Parallel()
+	const grace = 4 * time.Second // of the build with faults
+	bin := faultBin(t)
+	harness.Each(t, func(t *testing.T, id *harness.Identity) {
+		w := newWorld(t, id, bin)
+		w.says("raise: {KRN: 3}\n")
+		accept := func(args ...string) {
+			t.Helper()
+			s := harness.OnTerminal(t, w.Command(t.Context(), w.repo, bin, append(append([]string{"accept"}, args...), "--axis", "KRN=1", "--reason", "for this test", "--scope", "repo")...), w.UID)
+			s.Expect("[y/N]")
+			s.Type("y\n")
+			if code := s.Wait(); code != 0 {
+				t.Fatalf("accept: %d\n%s", code, s.All())
+			}
+		}
+		w.Write(t, w.Tmp+"/plan.json", w.do(nil, "plan", "--json").Stdout, 0o600)
+		accept(w.Tmp + "/plan.json")
+		w.ok("open", "x")
+		w.ok("exec", "x", "--", "sh", "-c", "echo done >work")
+		running := make(chan harness.Result, 1)
+		go func() {
+			running <- w.do(nil, "exec", "x", "--", "sh", "-c", "touch up; sleep 10000 & while :; do sleep 0.1; done")
+		}()
+		harness.Eventually(t, "it runs", func() bool { return w.do(nil, "exec", "x", "--", "test", "-e", "up").Exit == 0 })
+		select {
+		case r := <-running:
+			t.Fatalf("the control ended: %v", r)
+		case <-time.After(grace + grace/2):
+		}
+		for _, l := range strings.Split(w.ok("accept", "--list"), "\n") {
+			if f := strings.Fields(l); len(f) > 0 {
+				w.ok("accept", "--revoke", f[0])
+			}
+		}
+		if r := w.do(nil, "exec", "x", "--", "true"); r.Exit != 125 || !strings.Contains(r.Stderr, "KRN 3 (has 1)") || !strings.Contains(r.Stderr, "what runs is ended 4s after") {
+			t.Errorf("something new began: %v", r)
+		}
+		if r := <-running; r.Exit != 137 || !strings.Contains(r.Stderr, "the acceptance that KRN may be missing was over") {
+			t.Errorf("what ran: %v", r)
+		}
+		v := w.show("x")
+		if ev := w.events(v.ID); v.State != "ready" || !slices.Contains(ev, "boundary.blocked") || !slices.Contains(ev, "limit.hit") {
+			t.Errorf("%s, on record: %q", v.State, ev)
+		}
+		w.ok("close", "x")
+		if got, _ := w.has(v.ID, "worktree", "work"); got != "done\n" {
+			t.Errorf("its work: %q", got)
+		}
+		w.clean()
 	})
 }
 
