@@ -42,7 +42,7 @@ dogfood: build
 
 # FUZZTIME=5m for longer, FUZZ=PATTERN for some of them.
 fuzz:
-	bash scripts/fuzz.sh $(FUZZ)
+	bash scripts/fuzz.sh '$(FUZZ)'
 
 demo:
 	bash scripts/demo.sh
