@@ -25,7 +25,7 @@ func (b *bench) standInside(ctx context.Context, source string) (client *worker.
 	if err != nil {
 		return nil, nil, err
 	}
-	spec, err := b.spec(prog, -1)
+	spec, err := b.spec(prog)
 	if err != nil {
 		return nil, nil, err
 	}

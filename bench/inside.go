@@ -29,7 +29,7 @@ func (b *bench) inProcess(ctx context.Context) error {
 	took := map[string][]time.Duration{}
 	began := time.Now()
 	for round := 0; round == 0 || b.another(round-1, b.o.rounds, began); round++ {
-		one, err := b.lifeInside(ctx, d, prog, round)
+		one, err := b.lifeInside(ctx, d, prog)
 		if err != nil {
 			return err
 		}
@@ -62,8 +62,8 @@ func (b *bench) inProcess(ctx context.Context) error {
 }
 
 // lifeInside makes one boundary, calls into it and takes it away.
-func (b *bench) lifeInside(ctx context.Context, d backend.Driver, prog string, n int) (took map[string][]time.Duration, err error) {
-	s, err := b.spec(prog, n)
+func (b *bench) lifeInside(ctx context.Context, d backend.Driver, prog string) (took map[string][]time.Duration, err error) {
+	s, err := b.spec(prog)
 	if err != nil {
 		return nil, err
 	}
@@ -123,9 +123,15 @@ func (b *bench) lifeInside(ctx context.Context, d backend.Driver, prog string, n
 }
 
 // spec is a boundary as a task on a folder has it, without toolchains.
-func (b *bench) spec(prog string, n int) (backend.Spec, error) {
-	dir := filepath.Join(b.dir, fmt.Sprintf("inside-%d", n))
-	for _, d := range []string{dir, filepath.Join(dir, "source"), filepath.Join(dir, "out")} {
+func (b *bench) spec(prog string) (backend.Spec, error) {
+	dir, err := os.MkdirTemp(b.dir, "inside-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		return backend.Spec{}, err
+	}
+	for _, d := range []string{filepath.Join(dir, "source"), filepath.Join(dir, "out")} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			return backend.Spec{}, err
 		}

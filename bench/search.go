@@ -24,7 +24,7 @@ func (b *bench) search(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	spec, err := b.spec(prog, -2)
+	spec, err := b.spec(prog)
 	if err != nil {
 		return err
 	}
