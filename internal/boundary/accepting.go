@@ -43,6 +43,14 @@ func (m *Manager) recordDecision(ctx context.Context, kind evidence.Type, body a
 	}
 }
 
+// recordRefusal is recordDecision of a refusal, which stands whether or not that
+// succeeds.
+func (m *Manager) recordRefusal(ctx context.Context, body any) {
+	if err := m.recordDecision(ctx, evidence.BoundaryBlocked, body); err != nil {
+		m.cfg.Log("the refusal could not be put on record: " + err.Error())
+	}
+}
+
 // ruledOut puts on record that a rule refused a task while it was decided, and
 // returns that refusal, which stands whether or not that succeeds. What is no
 // refusal of a rule is no decision: it is only returned.
@@ -57,9 +65,7 @@ func (m *Manager) ruledOut(ctx context.Context, d *decided, argv []string, err e
 	if d.rules.Digest != "" {
 		body["policy"] = d.rules.Digest
 	}
-	if rerr := m.recordDecision(ctx, evidence.BoundaryBlocked, body); rerr != nil {
-		m.cfg.Log("the refusal could not be put on record: " + rerr.Error())
-	}
+	m.recordRefusal(ctx, body)
 	return err
 }
 
@@ -72,9 +78,7 @@ func (m *Manager) refused(ctx context.Context, d *decided, argv []string) error 
 	}
 	answered := d.plan.Plan.Answered()
 	body := d.record(map[string]any{"missing": d.plan.Plan.Missing, "answered": answered, "source": d.repo.Ref, "unattended": d.req.Unattended, "argv0": first(argv)})
-	if rerr := m.recordDecision(ctx, evidence.BoundaryBlocked, body); rerr != nil {
-		m.cfg.Log("the refusal could not be put on record: " + rerr.Error())
-	}
+	m.recordRefusal(ctx, body)
 	return err
 }
 

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -357,8 +356,6 @@ func (m *Manager) mayOpen(ctx context.Context, d *decided, id task.ID, argv []st
 		return nil
 	}
 	body := d.record(map[string]any{"error": err.Error(), "code": string(task.CodeOf(err)), "decision_hooks": said, "source": d.repo.Ref, "argv0": first(argv)})
-	if rerr := m.recordDecision(ctx, evidence.BoundaryBlocked, body); rerr != nil {
-		m.cfg.Log("the refusal could not be put on record: " + rerr.Error())
-	}
+	m.recordRefusal(ctx, body)
 	return err
 }

@@ -1,12 +1,10 @@
 package boundary
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -65,49 +63,20 @@ func (m *Manager) watchAcceptances(l *live) {
 	}
 }
 
-// lapsed lists the axes that are missing because an acceptance is over or was
-// taken back; a requirement that was raised lets what runs go on.
+// lapsed are the axes that are missing because an acceptance is over or was taken
+// back; a requirement that was raised lets what runs go on. The decision is made anew
+// only when what it rests on changed.
 func (m *Manager) lapsed(l *live) []task.Axis {
-	err := m.decidedNow(l)
-	if task.CodeOf(err) != task.CodeBoundaryMissing || l.ctx.Err() != nil {
+	if m.cfg.Policy == nil {
 		return nil
 	}
-	var e *task.Error
-	if !errors.As(err, &e) {
-		return nil
-	}
-	r, ok := e.Detail.(*policy.Report)
-	if !ok {
-		return nil
-	}
-	over := map[string]bool{}
-	if all, err := m.cfg.DB.Acceptances(l.ctx); err == nil {
-		for _, a := range all {
-			over[a.ID] = a.Revoked != nil
-		}
-	}
-	l.decision.mu.Lock()
-	defer l.decision.mu.Unlock()
-	var out []task.Axis
-	for _, ms := range r.Missing {
-		a, rested := l.decision.rests[ms.Axis]
-		if rested && (!time.Now().Before(a.Expires) || over[a.ID] || a.Standing) {
-			out = append(out, ms.Axis)
-		}
-	}
-	return out
-}
-
-// decidedNow is the decision as it stands, made anew when what it rests on changed.
-func (m *Manager) decidedNow(l *live) error {
 	s := &l.decision
 	s.mu.Lock()
-	known, err := s.known && s.err != nil && s.stamp == m.stamp(l.checkout), s.err
-	s.mu.Unlock()
-	if known {
-		return err
+	defer s.mu.Unlock()
+	if !s.known || s.err == nil || s.stamp != m.stamp(l.checkout) {
+		_ = m.decideAnew(l.ctx, l) // what it says is in s
 	}
-	return m.mayBegin(l.ctx, l, false)
+	return s.lapsed
 }
 
 // endLapsed ends what runs. The task stays: its work is a person's to bring out.

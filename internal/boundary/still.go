@@ -33,6 +33,7 @@ type standingDecision struct {
 	err   error     // why nothing new may begin
 
 	rests   map[task.Axis]task.Acceptance // what the boundary rests on where it lacks a layer
+	lapsed  []task.Axis                   // of those that are over, where that is why nothing new may begin
 	watched bool                          // something looks whether it still does
 }
 
@@ -122,17 +123,23 @@ func (m *Manager) mayBegin(ctx context.Context, l *live, person bool) error {
 	s := &l.decision
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return m.decideAnew(ctx, l)
+}
+
+// decideAnew is mayBegin for who holds the decision's lock.
+func (m *Manager) decideAnew(ctx context.Context, l *live) error {
+	s := &l.decision
 	stamp := m.stamp(l.checkout)
 	if s.known && s.err == nil && s.stamp == stamp && (s.until.IsZero() || time.Now().Before(s.until)) {
 		return nil
 	}
 	first := !s.known
-	until, err := m.still(ctx, l)
+	until, lapsed, err := m.still(ctx, l)
 	if task.CodeOf(err) == task.CodeDenied {
 		err = noLonger(l.id, err)
 	}
 	if err != nil && task.CodeOf(err) != task.CodeBoundaryMissing && task.CodeOf(err) != task.CodeDenied {
-		s.known = false
+		s.known, s.lapsed = false, nil
 		return err // a policy that cannot be read lets nothing begin
 	}
 	if err != nil && (s.err == nil || first) {
@@ -142,7 +149,7 @@ func (m *Manager) mayBegin(ctx context.Context, l *live, person bool) error {
 			m.cfg.Log("task " + string(l.id) + ": " + lerr.Error())
 		}
 	}
-	s.known, s.stamp, s.until, s.err = true, stamp, until, err
+	s.known, s.stamp, s.until, s.lapsed, s.err = true, stamp, until, lapsed, err
 	return err
 }
 
@@ -159,25 +166,25 @@ func noLonger(id task.ID, err error) error {
 }
 
 // still decides a task anew and holds that against the boundary that stands.
-func (m *Manager) still(ctx context.Context, l *live) (time.Time, error) {
+func (m *Manager) still(ctx context.Context, l *live) (time.Time, []task.Axis, error) {
 	t, err := m.cfg.DB.Task(ctx, l.id)
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, nil, err
 	}
 	v := &t.View
 	d, err := m.again(ctx, v)
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, nil, err
 	}
 	l.ruleBy(d) // at once, whatever comes of the rest
-	b := policy.StandingBoundary{Task: l.id, Proved: task.Vector{}, Seen: map[task.Axis]string{}, Began: v.Accepted, Now: time.Now(), Grace: grace}
+	b := policy.StandingBoundary{Task: l.id, Proved: task.Vector{}, Seen: map[task.Axis]string{}, Began: v.Accepted, Now: time.Now(), Rests: l.decision.rests, Grace: grace}
 	for _, lv := range v.Levels {
 		b.Proved[lv.Axis], b.Seen[lv.Axis] = lv.Proved, lv.Seen
 	}
-	if len(v.Accepted) > 0 {
+	if len(v.Accepted)+len(b.Rests) > 0 {
 		all, err := m.cfg.DB.Acceptances(ctx)
 		if err != nil {
-			return time.Time{}, err
+			return time.Time{}, nil, err
 		}
 		gone := map[string]bool{}
 		for _, a := range all {
@@ -185,7 +192,7 @@ func (m *Manager) still(ctx context.Context, l *live) (time.Time, error) {
 		}
 		b.Revoked = func(id string) bool { g, ok := gone[id]; return g || !ok && !strings.HasPrefix(id, "standing:") }
 	}
-	until, err := d.plan.Still(b)
+	until, lapsed, err := d.plan.Still(b)
 	if err == nil {
 		l.decision.restOn(append(v.Accepted[:len(v.Accepted):len(v.Accepted)], d.plan.Plan.Accepted...))
 		m.watchRest(l)
@@ -193,7 +200,7 @@ func (m *Manager) still(ctx context.Context, l *live) (time.Time, error) {
 	if !d.broadAt.IsZero() && (until.IsZero() || d.broadAt.Before(until)) {
 		until = d.broadAt
 	}
-	return until, err
+	return until, lapsed, err
 }
 
 // ruled is what the policy says about calls; it does not change under who has it.

@@ -153,7 +153,7 @@ func TestStill(t *testing.T) {
 		"below the operator's":    {2, 2, began(2, 1, time.Hour, false), false, false},
 		"that stood, and no more": {2, 0, began(2, 1, time.Hour, true), false, false},
 	} {
-		until, err := decide(c.floor, c.op).Still(StandingBoundary{Task: "tx", Proved: proved, Began: c.began, Now: now, Revoked: func(string) bool { return c.revoked }})
+		until, _, err := decide(c.floor, c.op).Still(StandingBoundary{Task: "tx", Proved: proved, Began: c.began, Now: now, Revoked: func(string) bool { return c.revoked }})
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 			continue

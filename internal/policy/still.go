@@ -18,21 +18,23 @@ type StandingBoundary struct {
 	// Revoked says that an acceptance counts no more. nil: none was.
 	Revoked func(id string) bool
 	Now     time.Time
-	// Grace is how long what runs goes on after an acceptance is over.
+	// Rests are acceptances that it rested on while nothing was missing, and Grace is
+	// how long what runs goes on after one of them is over.
+	Rests map[task.Axis]task.Acceptance
 	Grace time.Duration
 }
 
 // Still returns nil when a boundary that stands has what is needed by now, or
 // when what it has not is accepted, and otherwise the error boundary_missing.
-// until is when that may change by itself; zero: never.
-func (d *Decision) Still(b StandingBoundary) (until time.Time, err error) {
+// until is when that may change by itself; zero: never. lapsed are the axes that are
+// missing because an acceptance is over or was taken back.
+func (d *Decision) Still(b StandingBoundary) (until time.Time, lapsed []task.Axis, err error) {
 	sooner := func(t time.Time) {
 		if until.IsZero() || t.Before(until) {
 			until = t
 		}
 	}
 	var ms []task.Missing
-	lapsed := false // an acceptance was enough, and is over
 	for _, a := range task.Short(d.Required, b.Proved) {
 		if _, later := leaving[a]; later {
 			continue // asked when a result leaves, not before a command
@@ -47,7 +49,6 @@ func (d *Decision) Still(b StandingBoundary) (until time.Time, err error) {
 		}
 		for _, c := range b.Began {
 			acc := c.Acceptance
-			lapsed = lapsed || !ok && c.Axis == a && (!b.Now.Before(acc.Expires) || b.Revoked != nil && b.Revoked(acc.ID))
 			if !ok && c.Axis == a && c.Required >= d.Required[a] && acc.Level <= max(have, 0) && acc.Level >= d.in.Operator[a] && b.Now.Before(acc.Expires) && !acc.Standing && (b.Revoked == nil || !b.Revoked(acc.ID)) {
 				ok = true
 				sooner(acc.Expires)
@@ -55,6 +56,9 @@ func (d *Decision) Still(b StandingBoundary) (until time.Time, err error) {
 		}
 		if ok {
 			continue
+		}
+		if acc, rested := b.Rests[a]; rested && (!b.Now.Before(acc.Expires) || acc.Standing || b.Revoked != nil && b.Revoked(acc.ID)) {
+			lapsed = append(lapsed, a)
 		}
 		m := d.missing(a, d.Required[a], have, whyText(d.reasons[a]), b.Seen[a])
 		m.Options = []string{fmt.Sprintf("caisson close %s, and open it again", b.Task)}
@@ -64,7 +68,7 @@ func (d *Decision) Still(b StandingBoundary) (until time.Time, err error) {
 		ms = append(ms, m)
 	}
 	if len(ms) == 0 {
-		return until, nil
+		return until, nil, nil
 	}
 	err = d.fail(task.CodeBoundaryMissing, ms)
 	if e, ok := err.(*task.Error); ok {
@@ -73,7 +77,7 @@ func (d *Decision) Still(b StandingBoundary) (until time.Time, err error) {
 			names[i] = fmt.Sprintf("%s %d (has %d): %s", m.Axis, m.Required, m.Effective, m.WhyRequired)
 		}
 		running := "what runs goes on"
-		if lapsed {
+		if len(lapsed) > 0 {
 			running = fmt.Sprintf("what runs is ended %s after the acceptance was over", b.Grace)
 		}
 		e.Op = "policy.still"
@@ -83,5 +87,5 @@ func (d *Decision) Still(b StandingBoundary) (until time.Time, err error) {
 			r.Accept = ""
 		}
 	}
-	return until, err
+	return until, lapsed, err
 }

@@ -90,18 +90,20 @@ type namedFile struct {
 	Size int64  `json:"size"` // -1: of no file, or of one that is missing
 }
 
+// unlisted says that the files of the base that are called so cannot be told.
+func (r *Repo) unlisted(format string, args ...any) error {
+	return task.Errorf(task.CodeSource, "source.named", format, args...).WithHint("look at it with `git ls-tree -r %s`", r.Ref.Base)
+}
+
 // listNamed asks git which files Named is about.
 func (r *Repo) listNamed(ctx context.Context, names []string) ([]namedFile, error) {
-	no := func(format string, args ...any) error {
-		return task.Errorf(task.CodeSource, "source.named", format, args...).WithHint("look at it with `git ls-tree -r %s`", r.Ref.Base)
-	}
 	list, err := r.git.Run(ctx, git.Cmd{GitDir: r.gitDir, Max: 1 << 20, Args: append([]string{"ls-tree", "-r", "-z", "--full-tree", r.Ref.Base, "--"}, names...)})
 	if err != nil {
-		return nil, no("the files of the base cannot be listed: %v", err)
+		return nil, r.unlisted("the files of the base cannot be listed: %v", err)
 	}
 	recs, whole := git.SplitZ(list)
 	if !whole || len(recs) > maxFound {
-		return nil, no("more than %d files are called %s", maxFound, strings.Join(names, ", "))
+		return nil, r.unlisted("more than %d files are called %s", maxFound, strings.Join(names, ", "))
 	}
 	return r.found(ctx, recs)
 }
@@ -111,12 +113,9 @@ const maxTree = 1 << 30
 
 // listBelow asks git which files NamedBelow is about.
 func (r *Repo) listBelow(ctx context.Context, names []string) ([]namedFile, error) {
-	no := func(format string, args ...any) error {
-		return task.Errorf(task.CodeSource, "source.named", format, args...).WithHint("look at it with `git ls-tree -r %s`", r.Ref.Base)
-	}
 	list, err := r.git.Run(ctx, git.Cmd{GitDir: r.gitDir, Max: maxTree, Args: []string{"ls-tree", "-r", "-z", "--full-tree", r.Ref.Base}})
 	if err != nil {
-		return nil, no("the files of the base cannot be listed: %v", err)
+		return nil, r.unlisted("the files of the base cannot be listed: %v", err)
 	}
 	all, whole := git.SplitZ(list)
 	var recs []string
@@ -126,23 +125,20 @@ func (r *Repo) listBelow(ctx context.Context, names []string) ([]namedFile, erro
 		}
 	}
 	if !whole || len(recs) > maxFound {
-		return nil, no("more than %d files are called %s", maxFound, strings.Join(names, ", "))
+		return nil, r.unlisted("more than %d files are called %s", maxFound, strings.Join(names, ", "))
 	}
 	return r.found(ctx, recs)
 }
 
 // found reads git's list of some files of the base.
 func (r *Repo) found(ctx context.Context, recs []string) ([]namedFile, error) {
-	no := func(format string, args ...any) error {
-		return task.Errorf(task.CodeSource, "source.named", format, args...).WithHint("look at it with `git ls-tree -r %s`", r.Ref.Base)
-	}
 	files := []namedFile{}
 	var ids []string
 	for _, rec := range recs {
 		head, p, _ := strings.Cut(rec, "\t")
 		f := strings.Fields(head)
 		if len(f) != 3 || !git.IsOID(f[2]) {
-			return nil, no("git's list of the base cannot be read")
+			return nil, r.unlisted("git's list of the base cannot be read")
 		}
 		files, ids = append(files, namedFile{p, f[0], f[2], -1}), append(ids, f[2])
 	}

@@ -36,32 +36,24 @@ func PublishSnapshot(ctx context.Context, ws Workspace, snap *Snapshot) ([]task.
 		// The files hold something that must not get into a repository where
 		// a plain git would act on it, for example a .gitmodules that runs a
 		// command. They are not lost: a bundle is data until it is unpacked.
-		why := err
-		if out, err = ws.keepBundle(ctx, g, s, rs); err == nil {
-			out[0].Why = brief(why.Error())
-		}
+		return ws.keepBundle(ctx, g, s, rs, brief(err.Error()))
 	}
 	return out, err
 }
 
 // brief is the start of a message, on one line: git's can list every object.
 func brief(s string) string {
-	const most = 300
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
+	return cut(strings.Join(strings.Fields(s), " "), 300)
 }
 
 // publish brings objects and refs from the shadow into the user's repository.
 func (ws Workspace) publish(ctx context.Context, g *git.Git, s *state, rs []result) ([]task.ResultRef, error) {
 	if s.CommonDir == "" || !s.Pinned && !canPublish(s) {
-		out, err := ws.keepBundle(ctx, g, s, rs)
-		if err == nil && s.CommonDir != "" {
-			out[0].Why = "when the task began, the repository could not be written"
+		why := ""
+		if s.CommonDir != "" {
+			why = "when the task began, the repository could not be written"
 		}
-		return out, err
+		return ws.keepBundle(ctx, g, s, rs, why)
 	}
 	var want []string
 	for _, r := range rs {
@@ -218,8 +210,9 @@ func (ws Workspace) count(ctx context.Context, g *git.Git, r result, i int) int 
 	return n
 }
 
-// keepBundle writes results to a bundle file in the task's kept folder.
-func (ws Workspace) keepBundle(ctx context.Context, g *git.Git, s *state, rs []result) ([]task.ResultRef, error) {
+// keepBundle writes results to a bundle file in the task's kept folder. why is why
+// no repository took them; empty: there is none.
+func (ws Workspace) keepBundle(ctx context.Context, g *git.Git, s *state, rs []result, why string) ([]task.ResultRef, error) {
 	fail := func(err error) ([]task.ResultRef, error) {
 		return nil, task.Errorf(task.CodeSource, "source.publish", "the task's results cannot be kept as a bundle: %v", err)
 	}
@@ -243,7 +236,7 @@ func (ws Workspace) keepBundle(ctx context.Context, g *git.Git, s *state, rs []r
 	if err := os.Rename(path+".new", path); err != nil {
 		return fail(err)
 	}
-	return []task.ResultRef{{Kind: "bundle", Name: path, Count: len(rs)}}, nil
+	return []task.ResultRef{{Kind: "bundle", Name: path, Count: len(rs), Why: why}}, nil
 }
 
 // keepText is what the .keep file of a task's pack says: the proof of whose it is.

@@ -162,7 +162,7 @@ func TestRecallBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rs, err := o.ws.keepBundle(context.Background(), live.g, s, []result{{kind: "worktree", name: "worktree", object: snap.Commit}})
+	rs, err := o.ws.keepBundle(context.Background(), live.g, s, []result{{kind: "worktree", name: "worktree", object: snap.Commit}}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

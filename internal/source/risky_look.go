@@ -256,10 +256,15 @@ func shortList(words []string) string {
 
 // shortText makes a word of a file fit for a message.
 func shortText(s string) string {
-	if len(s) > 60 {
-		s = strings.ToValidUTF8(s[:60], "") + "…"
+	return quote(cut(s, 60))
+}
+
+// cut is the start of a text, of at most that many bytes, and a mark where it goes on.
+func cut(s string, most int) string {
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}
-	return quote(s)
+	return s
 }
 
 // packageFields are those of package.json by which nothing is fetched or run.

@@ -253,10 +253,9 @@ func TestMissing(t *testing.T) {
 	})
 }
 
-// TestHostileRoot opens a user's task on a root folder whose every program is the
-// hostile one: none runs before a command names it, also none of those that the
-// host itself would look for, and the task ends as every other.
-func TestHostileRoot(t *testing.T) {
+// hostile is the hostile program itself.
+func hostile(t *testing.T) string {
+	t.Helper()
 	path, err := attacker()
 	if err != nil {
 		t.Fatal(err)
@@ -265,11 +264,19 @@ func TestHostileRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(data)
+}
+
+// TestHostileRoot opens a user's task on a root folder whose every program is the
+// hostile one: none runs before a command names it, also none of those that the
+// host itself would look for, and the task ends as every other.
+func TestHostileRoot(t *testing.T) {
+	program := hostile(t)
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		repo := id.Repo(t, map[string]string{"a.txt": "a\n"})
 		root := filepath.Join(id.Dir, "root")
 		for _, p := range []string{"/init", "/sbin/init", "/bin/sh", "/bin/bash", "/usr/bin/git", "/usr/bin/env", "/usr/bin/caisson-worker", "/usr/sbin/ldconfig", "/lib64/ld-linux-x86-64.so.2", "/entrypoint.sh"} {
-			id.Write(t, root+p, string(data), 0o755)
+			id.Write(t, root+p, program, 0o755)
 		}
 		id.Mkdir(t, root+"/var/lib")
 		id.Write(t, root+"/hostile-root", repo, 0o644)
@@ -312,17 +319,10 @@ func TestHostileRoot(t *testing.T) {
 
 // TestProduct runs the hostile program as a user's task would.
 func TestProduct(t *testing.T) {
-	path, err := attacker()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := hostile(t)
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		repo := id.Repo(t, map[string]string{"a.txt": "a\n"})
-		id.Write(t, repo+"/forger", string(data), 0o755)
+		id.Write(t, repo+"/forger", program, 0o755)
 		id.Git(t, repo, "add", "forger")
 		id.Git(t, repo, "commit", "-q", "-m", "a tool")
 		task := id.Open(t, repo)
