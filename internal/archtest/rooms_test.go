@@ -187,6 +187,7 @@ var outsiders = []outside{
 	{module: "modernc.org/sqlite", in: []string{"internal/inventory"}},
 	{module: "mvdan.cc/sh/v3", in: []string{"internal/detect"}},
 	{module: "golang.org/x/text", in: []string{"internal/source"}}, // Unicode normalisation of file names
+	{module: "golang.org/x/net", in: []string{"internal/egress"}},  // messages of DNS
 	{module: "go.yaml.in/yaml/v4", in: []string{"internal/config", "internal/detect"}},
 	{module: "github.com/google/jsonschema-go"}, // tests hold answers to announced schemas with it
 	{module: "github.com/modelcontextprotocol/go-sdk", in: []string{"internal/door/mcp"}},

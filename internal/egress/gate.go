@@ -1,0 +1,417 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Proto is the way in which something outside was asked for.
+type Proto string
+
+// The ways.
+const (
+	ProtoConnect Proto = "connect" // a tunnel through the HTTP proxy
+	ProtoHTTP    Proto = "http"    // one request of plain HTTP
+	ProtoSOCKS   Proto = "socks5"
+	ProtoDirect  Proto = "direct" // by a program that knows no proxy
+	ProtoDNS     Proto = "dns"    // the question for a name
+)
+
+// Point is what the policy is asked about: a connection or a request.
+type Point struct {
+	Proto  Proto
+	Host   string     // the name; empty where an address was asked for
+	Addr   netip.Addr // invalid as long as the name is not resolved
+	Port   uint16     // 0: whether any port of it may be reached
+	Method string     // empty, as Path, where nobody can read it
+	Path   string     // without the query
+}
+
+// Answer is what the policy says of a Point. The zero Answer denies.
+type Answer struct {
+	Verdict task.Verdict
+	Rule    string // in words, for the record
+	// Range is the narrowest range of addresses in a rule that allows the point,
+	// invalid where none of them names addresses.
+	Range netip.Prefix
+}
+
+// Judge asks the policy, where deny counts before ask and ask before allow. It
+// is asked about the name alone before anything is resolved, so it must then
+// leave ranges in rules that allow aside; and once more with each address.
+type Judge func(Point) Answer
+
+// Asker puts a question that the policy leaves to a person. It returns only once
+// it is answered or ctx ends; an error is a no.
+type Asker func(ctx context.Context, p Point, rule string) (bool, error)
+
+// Resolver finds addresses; *net.Resolver is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Config is what a Gate is made of. Judge and Recorder are needed.
+type Config struct {
+	Judge    Judge
+	Recorder Recorder
+	Ask      Asker // nil: every question is answered with no
+	Resolver Resolver
+	// Dial connects to exactly this address; nil is a net.Dialer.
+	Dial     func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	Own      func() []netip.Addr // the addresses of this machine; nil reads its interfaces
+	Limits   Limits
+	Timeouts Timeouts
+}
+
+// Timeouts bound what may wait for ever. A zero takes the default.
+type Timeouts struct {
+	Resolve time.Duration // 10 s
+	Dial    time.Duration // 15 s, for all addresses of one name
+	Head    time.Duration // 30 s: for a request, a greeting, a handshake
+	Idle    time.Duration // 30 min: without a byte in either direction
+}
+
+// Gate is the way out of one task. Safe for concurrent use.
+type Gate struct {
+	Config
+	limiter *limiter
+	names   names
+	ids     atomic.Uint64
+	ctx     context.Context
+	stop    context.CancelCauseFunc
+	open    sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	ownAt  time.Time
+	own    []netip.Addr
+}
+
+var errClosed = errors.New("the way out is closed")
+
+// New makes a Gate. Close ends it.
+func New(c Config) (*Gate, error) {
+	if c.Judge == nil || c.Recorder == nil {
+		return nil, task.Errorf(task.CodeInternal, "egress.new", "a gate takes a judge and a recorder")
+	}
+	if c.Resolver == nil {
+		c.Resolver = &net.Resolver{PreferGo: true}
+	}
+	if c.Dial == nil {
+		var d net.Dialer
+		c.Dial = func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", to.String())
+		}
+	}
+	if c.Own == nil {
+		c.Own = interfaces
+	}
+	t := &c.Timeouts
+	for _, v := range []struct {
+		p *time.Duration
+		d time.Duration
+	}{{&t.Resolve, 10 * time.Second}, {&t.Dial, 15 * time.Second}, {&t.Head, 30 * time.Second}, {&t.Idle, 30 * time.Minute}} {
+		if *v.p <= 0 {
+			*v.p = v.d
+		}
+	}
+	g := &Gate{Config: c, limiter: newLimiter(c.Limits)}
+	g.ctx, g.stop = context.WithCancelCause(context.Background())
+	return g, nil
+}
+
+// Close ends all connections, and returns once all of them are recorded.
+func (g *Gate) Close() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.stop(errClosed)
+	g.open.Wait()
+}
+
+// enter counts something that Close waits for; it fails once that began.
+func (g *Gate) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		g.open.Add(1)
+	}
+	return !g.closed
+}
+
+// Request is one thing that was asked for.
+type Request struct {
+	Proto  Proto
+	Dest   Dest
+	Method string // both empty where nobody can read them
+	Path   string
+}
+
+// Open decides, resolves, checks and dials. Nothing leaves this machine for a
+// destination that is not allowed, not even the question for its address. The
+// error is a *Refusal. The caller closes what it gets.
+func (g *Gate) Open(ctx context.Context, r Request) (_ *Conn, err error) {
+	began := time.Now()
+	ctx, cancel := g.bound(ctx)
+	defer cancel()
+	if !g.enter() {
+		return nil, refuse(ReasonClosed, "%v", errClosed)
+	}
+	defer func() {
+		if err != nil {
+			g.open.Done()
+		}
+	}()
+	if err := g.limiter.admit(ctx); err != nil {
+		return nil, err
+	}
+	d, err := g.decide(ctx, r)
+	if err != nil {
+		g.limiter.leave()
+		return nil, err
+	}
+	c := &Conn{gate: g, id: d.ID, began: began}
+	to, err := g.resolve(ctx, r)
+	if err == nil {
+		err = c.dial(ctx, to)
+	}
+	if err != nil {
+		g.limiter.leave()
+		g.Recorder.Ended(Outcome{ID: d.ID, Addr: c.Addr, Reason: ReasonOf(err), Text: err.Error(), Duration: time.Since(began)})
+		return nil, err
+	}
+	return c, nil
+}
+
+// bound ends ctx with the gate.
+func (g *Gate) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(g.ctx, func() { cancel(errClosed) })
+	return ctx, func() { stop(); cancel(context.Canceled) }
+}
+
+// decide holds what was asked for against the policy, and records the answer
+// before anything else happens.
+func (g *Gate) decide(ctx context.Context, r Request) (Decision, error) {
+	d := Decision{ID: g.ids.Add(1), Time: time.Now(), Proto: r.Proto, Dest: r.Dest, Method: r.Method, Path: r.Path, Verdict: task.VerdictDeny}
+	refuse := func(reason Reason, format string, args ...any) (Decision, error) {
+		d.Reason = reason
+		err := refuse(reason, format, args...)
+		if rerr := g.Recorder.Decided(d); rerr != nil {
+			return d, refuseRecord(rerr)
+		}
+		return d, err
+	}
+	if r.Dest.Host.IsZero() || r.Dest.Port == 0 {
+		return refuse(ReasonForm, "no destination")
+	}
+	p := r.point(r.Dest.Host.Addr())
+	a := g.Judge(p)
+	d.Rule = a.Rule
+	switch a.Verdict {
+	case task.VerdictAllow:
+	case task.VerdictAsk:
+		if g.Ask == nil {
+			return refuse(ReasonAsk, "%s: a person is to agree, and nobody can be asked here", r.Dest)
+		}
+		if yes, err := g.Ask(ctx, p, a.Rule); err != nil || !yes {
+			return refuse(ReasonAsk, "%s: a person was asked and did not agree", r.Dest)
+		}
+		d.Asked = true
+	default:
+		return refuse(ReasonRule, "%s: %s", r.Dest, a.Rule)
+	}
+	if addr := p.Addr; addr.IsValid() {
+		if class := g.class(addr); class != ClassPublic && !grants(a.Range, addr, class) {
+			return refuse(ReasonAddress, "%s is %s, which only a rule about that address grants", r.Dest, class)
+		}
+	}
+	d.Verdict = task.VerdictAllow
+	if err := g.Recorder.Decided(d); err != nil {
+		return d, refuseRecord(err)
+	}
+	return d, nil
+}
+
+func (r *Request) point(a netip.Addr) Point {
+	return Point{Proto: r.Proto, Host: r.Dest.Host.Name(), Addr: a, Port: r.Dest.Port, Method: r.Method, Path: r.Path}
+}
+
+// maxAddrs is the most addresses of one name that are looked at.
+const maxAddrs = 64
+
+// resolve finds where an allowed destination is. One address that may not be
+// reached refuses all of them: who answers with such a set tries which is taken.
+func (g *Gate) resolve(ctx context.Context, r Request) ([]netip.AddrPort, error) {
+	if a := r.Dest.Host.Addr(); a.IsValid() {
+		return []netip.AddrPort{netip.AddrPortFrom(a, r.Dest.Port)}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.Timeouts.Resolve)
+	defer cancel()
+	// The final dot keeps the search list of this machine out of it.
+	addrs, err := g.Resolver.LookupNetIP(ctx, "ip", r.Dest.Host.Name()+".")
+	if err != nil || len(addrs) == 0 {
+		return nil, refuse(ReasonResolve, "%s has no address that this machine can find", r.Dest.Host)
+	}
+	if len(addrs) > maxAddrs {
+		return nil, refuse(ReasonResolve, "%s has %d addresses", r.Dest.Host, len(addrs))
+	}
+	var out []netip.AddrPort
+	for _, a := range addrs {
+		a = a.Unmap()
+		ans := g.Judge(r.point(a))
+		switch class := g.class(a); {
+		case a.Zone() != "":
+			return nil, refuse(ReasonAddress, "%s has the address %s, which names an interface", r.Dest.Host, a)
+		case class != ClassPublic && !grants(ans.Range, a, class):
+			return nil, refuse(ReasonAddress, "%s has the address %s: %s, which only a rule about that address grants", r.Dest.Host, a, class)
+		case ans.Verdict != task.VerdictAllow && ans.Verdict != task.VerdictAsk: // a person has agreed by now
+			return nil, refuse(ReasonRule, "%s has the address %s: %s", r.Dest.Host, a, ans.Rule)
+		}
+		if ap := netip.AddrPortFrom(a, r.Dest.Port); !slices.Contains(out, ap) {
+			out = append(out, ap)
+		}
+	}
+	return out, nil
+}
+
+// class is ClassOf, and knows this machine's own public addresses.
+func (g *Gate) class(a netip.Addr) Class {
+	c := ClassOf(a)
+	if c != ClassPublic {
+		return c
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.ownAt) > ownFor {
+		g.own, g.ownAt = g.Own(), time.Now()
+	}
+	if slices.Contains(g.own, a) {
+		return ClassOwn
+	}
+	return c
+}
+
+// ownFor is how long the list of this machine's addresses counts.
+const ownFor = 5 * time.Second
+
+func interfaces() []netip.Addr {
+	l, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var out []netip.Addr
+	for _, a := range l {
+		if n, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok {
+				out = append(out, ip.Unmap())
+			}
+		}
+	}
+	return out
+}
+
+// maxDials is the most addresses of one name that are tried.
+const maxDials = 4
+
+// dial connects to the first address that answers: one of those that were
+// checked, and to no name.
+func (c *Conn) dial(ctx context.Context, to []netip.AddrPort) error {
+	g := c.gate
+	ctx, cancel := context.WithTimeout(ctx, g.Timeouts.Dial)
+	defer cancel()
+	to = to[:min(len(to), maxDials)]
+	var last error
+	for i, a := range to {
+		each, done := ctx, func() {}
+		if t, ok := ctx.Deadline(); ok && i < len(to)-1 {
+			each, done = context.WithTimeout(ctx, time.Until(t)/2)
+		}
+		conn, err := g.Dial(each, a)
+		done()
+		if err != nil {
+			last = err
+			continue
+		}
+		if have, ok := conn.RemoteAddr().(*net.TCPAddr); ok && netip.AddrPortFrom(have.AddrPort().Addr().Unmap(), have.AddrPort().Port()) != a {
+			conn.Close()
+			return refuse(ReasonAddress, "dialled %s and reached %s", a, have)
+		}
+		c.Conn, c.Addr = conn, a
+		return nil
+	}
+	return refuse(ReasonDial, "%s cannot be reached: %v", to[0], last)
+}
+
+// Reason says why something was refused or how a connection ended. The set is
+// closed.
+type Reason string
+
+// The reasons.
+const (
+	ReasonForm     Reason = "form"        // what was asked for cannot be read in one way only
+	ReasonRule     Reason = "rule"        // a rule denies it, or none allows it
+	ReasonAsk      Reason = "ask"         // a person did not agree
+	ReasonAddress  Reason = "address"     // the address is special and not granted
+	ReasonResolve  Reason = "resolve"     // the name has no address
+	ReasonDial     Reason = "dial"        // nobody answers there
+	ReasonName     Reason = "server-name" // the names in the stream are not the one that was allowed
+	ReasonLimit    Reason = "limit"       // the task's connections, rate or bytes are used up
+	ReasonRecord   Reason = "record"      // it could not be recorded
+	ReasonClosed   Reason = "closed"      // the task ended
+	ReasonTimeout  Reason = "timeout"     // it was silent for too long
+	ReasonProtocol Reason = "protocol"    // asked for in a way that is not offered
+	ReasonBroken   Reason = "broken"      // one of the ends broke off
+)
+
+// Refusal is the error of everything that is not let out.
+type Refusal struct {
+	Reason Reason
+	err    error
+}
+
+// Error is for a person.
+func (r *Refusal) Error() string { return r.err.Error() }
+
+// Unwrap is the error with its code.
+func (r *Refusal) Unwrap() error { return r.err }
+
+func refuse(why Reason, format string, args ...any) *Refusal {
+	code := task.CodeDenied
+	switch why {
+	case ReasonResolve, ReasonDial:
+		code = task.CodeUnavailable
+	case ReasonLimit, ReasonTimeout:
+		code = task.CodeLimit
+	case ReasonRecord:
+		code = task.CodeEvidence
+	case ReasonClosed:
+		code = task.CodeState
+	}
+	return &Refusal{why, task.Errorf(code, "egress", "%s", fmt.Sprintf(format, args...))}
+}
+
+func refuseRecord(err error) *Refusal {
+	return refuse(ReasonRecord, "it cannot be recorded, so it may not happen: %v", err)
+}
+
+// ReasonOf is the reason in err, ReasonBroken for any other error and "" for none.
+func ReasonOf(err error) Reason {
+	if err == nil {
+		return ""
+	}
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r.Reason
+	}
+	return ReasonBroken
+}
