@@ -240,8 +240,15 @@ func ParseSNI(s string) (Host, error) {
 	return ParseName(s)
 }
 
-// quoted makes any text fit for one line of a record.
+// quoted makes any text fit for one line of a record. What is behind a ? or
+// before an @ is left out: that is where secrets stand.
 func quoted(s string) string {
+	if i := strings.IndexByte(s, '?'); i >= 0 {
+		s = s[:i] + "?..."
+	}
+	if i := strings.LastIndexByte(s, '@'); i >= 0 {
+		s = "...@" + s[i+1:]
+	}
 	if len(s) > 120 {
 		cut := 117
 		for cut > 100 && !utf8.RuneStart(s[cut]) {

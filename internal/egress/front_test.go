@@ -212,6 +212,13 @@ func TestPlainHTTPInATunnel(t *testing.T) {
 			t.Fatalf("%d %q", resp.StatusCode, b)
 		}
 	}
+	// Much at once: what was read ahead is all there, in its order.
+	c, _ = w.tunnelTo(t, to)
+	long := strings.Repeat("x", 3000)
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: 3000\r\n\r\n%sGET /next HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", to, long, to)
+	if b, _ := io.ReadAll(c); !strings.Contains(string(b), long) || !strings.Contains(string(b), "/next") {
+		t.Errorf("%q", b)
+	}
 	for _, bad := range []string{"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "GET http://evil.test/ HTTP/1.1\r\nHost: " + to + "\r\n\r\n", "CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
 		c, s := w.tunnelTo(t, to)
 		if !strings.Contains(s, "200") {
@@ -360,6 +367,48 @@ func TestStreams(t *testing.T) {
 			t.Error("the server still waits")
 		}
 	})
+	t.Run("the client vanishes from a download", func(t *testing.T) {
+		gone := make(chan bool)
+		port := web(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(int64(1)<<50))
+			io.Copy(w, zeros{})
+			close(gone)
+		}))
+		c := w.dialled(t)
+		fmt.Fprintf(c, "GET http://good.test:%d/ HTTP/1.1\r\nHost: good.test:%d\r\n\r\n", port, port)
+		if _, err := io.CopyN(io.Discard, c, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		select {
+		case <-gone:
+		case <-time.After(60 * time.Second):
+			t.Error("the server still sends")
+		}
+	})
+	t.Run("an upload in small parts", func(t *testing.T) {
+		port := web(t, nil)
+		c := w.dialled(t)
+		fmt.Fprintf(c, "PUT http://good.test:%d/ HTTP/1.1\r\nHost: good.test:%d\r\nTransfer-Encoding: chunked\r\n\r\n", port, port)
+		for range 20 {
+			io.WriteString(c, "1\r\nx\r\n")
+			time.Sleep(2 * time.Millisecond)
+		}
+		io.WriteString(c, "0\r\n\r\n")
+		c.CloseWrite()
+		if b, _ := io.ReadAll(c); !strings.Contains(string(b), strings.Repeat("x", 20)) {
+			t.Errorf("%q", b)
+		}
+	})
+	t.Run("an answer before the end of the request", func(t *testing.T) {
+		port := web(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "too big", http.StatusRequestEntityTooLarge) }))
+		c := w.dialled(t)
+		fmt.Fprintf(c, "PUT http://good.test:%d/ HTTP/1.1\r\nHost: good.test:%d\r\nContent-Length: 1000000\r\n\r\nx", port, port)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
+			t.Errorf("%+v %v", resp, err)
+		}
+	})
 	t.Run("events one by one", func(t *testing.T) {
 		next := make(chan bool)
 		port := web(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -480,5 +529,27 @@ func TestSlow(t *testing.T) {
 	io.Copy(io.Discard, c)
 	if o := w.notes.finished(t); o[0].Reason != ReasonTimeout || o[0].Up != 5 {
 		t.Errorf("%+v", o)
+	}
+}
+
+// TestSecretsAreNotRecorded looks for what must stand in no record.
+func TestSecretsAreNotRecorded(t *testing.T) {
+	port := web(t, nil)
+	w := open(t, Config{Judge: only("good.test")})
+	to := fmt.Sprintf("good.test:%d", port)
+	for _, say := range []string{
+		"GET http://" + to + "/?key=s3cret HTTP/1.1\r\nHost: " + to + "\r\nAuthorization: Bearer s3cret\r\n\r\n",
+		"GET http://user:s3cret@" + to + "/ HTTP/1.1\r\nHost: " + to + "\r\n\r\n",
+		"GET https://" + to + "/?key=s3cret HTTP/1.1\r\nHost: " + to + "\r\n\r\n",
+		"GET http://" + to + "/?key=s3cret HTTP/3.1\r\nHost: " + to + "\r\n\r\n",
+		"GET http://" + to + "/ HTTP/1.1\r\nHost: " + to + "\r\nAuthorization : Bearer s3cret\r\n\r\n",
+		"GET http://" + to + "/ HTTP/1.1\r\nHost: " + to + "\r\nAuthorization: Bearer s3cret\x01\r\n\r\n",
+		"CONNECT user:s3cret@" + to + " HTTP/1.1\r\nHost: " + to + "\r\n\r\n",
+	} {
+		w.say(t, say)
+	}
+	d, o := w.notes.all()
+	if text := fmt.Sprintf("%+v %+v", d, o); len(d) != 7 || strings.Contains(text, "s3cret") {
+		t.Errorf("%d recorded: %s", len(d), text)
 	}
 }

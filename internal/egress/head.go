@@ -123,9 +123,10 @@ func isToken(s string) bool {
 }
 
 func readField(line string) (field, error) {
+	// Of what is none only the beginning is said: the rest may be a secret.
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || !isToken(name) { // a folded line begins with a space
-		return field{}, badDest("%s is no header field", quoted(line))
+		return field{}, badDest("%s begins no header field", quoted(name[:min(len(name), 32)]))
 	}
 	value = strings.Trim(value, " \t")
 	for i := range len(value) {

@@ -253,9 +253,13 @@ func (h *head) copyBody(w io.Writer, r *bufio.Reader) error {
 	return bw.Flush()
 }
 
+// sentFor is how long an answer waits for the end of its request.
+const sentFor = 100 * time.Millisecond
+
 // reply passes an answer on, and says whether the client sees where it ends.
 func (s *session) reply(h *head, resp *http.Response, sent <-chan struct{}) (keep bool, err error) {
-	defer resp.Body.Close()
+	// The body is not closed: that would read all that a client no longer wants.
+	// The connection is, by whoever opened it.
 	empty := h.method == "HEAD" || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
 	keep = !h.last
 	var own []field
@@ -273,7 +277,7 @@ func (s *session) reply(h *head, resp *http.Response, sent <-chan struct{}) (kee
 	}
 	select {
 	case <-sent:
-	default: // an answer before the end of the request: what is left of it has no reader
+	case <-time.After(sentFor): // an answer before the end of the request: what is left of it has no reader
 		keep = false
 	}
 	if !keep {

@@ -225,7 +225,7 @@ func (s *session) tunnel(d Dest, c *Conn) {
 		}
 		c.finish(nil)
 		// Each request is decided about by itself from here on.
-		s.br = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(first), s.in), 4096)
+		s.br = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(first), s.br), 4096)
 		s.http(&d)
 		return
 	}
