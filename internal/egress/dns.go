@@ -26,9 +26,10 @@ func (g *Gate) ServeDNS(pc net.PacketConn) error {
 	defer pc.Close()
 	stop := context.AfterFunc(g.ctx, func() { pc.Close() })
 	defer stop()
+	next := questions(pc)
 	buf := make([]byte, maxQuestion)
 	for {
-		n, from, err := pc.ReadFrom(buf)
+		n, reply, err := next(buf)
 		if err != nil {
 			if g.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return nil
@@ -43,9 +44,19 @@ func (g *Gate) ServeDNS(pc net.PacketConn) error {
 			continue
 		}
 		if b := g.answerName(buf[:n]); b != nil {
-			// A client that is gone needs no answer.
-			_, _ = pc.WriteTo(b, from)
+			reply(b)
 		}
+	}
+}
+
+// asked reads one question; reply sends its answer. A client that is gone needs
+// none, so an error of reply is nobody's.
+type asked func(b []byte) (n int, reply func([]byte), err error)
+
+func plainQuestions(pc net.PacketConn) asked {
+	return func(b []byte) (int, func([]byte), error) {
+		n, from, err := pc.ReadFrom(b)
+		return n, func(out []byte) { _, _ = pc.WriteTo(out, from) }, err
 	}
 }
 

@@ -401,7 +401,9 @@ func TestStreams(t *testing.T) {
 		}
 	})
 	t.Run("an answer before the end of the request", func(t *testing.T) {
-		port := web(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "too big", http.StatusRequestEntityTooLarge) }))
+		port := web(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "too big", http.StatusRequestEntityTooLarge)
+		}))
 		c := w.dialled(t)
 		fmt.Fprintf(c, "PUT http://good.test:%d/ HTTP/1.1\r\nHost: good.test:%d\r\nContent-Length: 1000000\r\n\r\nx", port, port)
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
