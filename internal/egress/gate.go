@@ -271,11 +271,12 @@ func (g *Gate) resolve(ctx context.Context, r Request) ([]netip.AddrPort, error)
 		ans := g.Judge(r.point(a))
 		switch class := g.class(a); {
 		case a.Zone() != "":
-			return nil, refuse(ReasonAddress, "%s has the address %s, which names an interface", r.Dest.Host, a)
+			return nil, refuse(ReasonAddress, "%s has the address %s, which names an interface", r.Dest.Host, a).toTask("%s has an address that may not be reached", r.Dest.Host)
 		case class != ClassPublic && !grants(ans.Range, a, class):
-			return nil, refuse(ReasonAddress, "%s has the address %s: %s, which only a rule about that address grants", r.Dest.Host, a, class)
+			return nil, refuse(ReasonAddress, "%s has the address %s: %s, which only a rule about that address grants", r.Dest.Host, a, class).
+				toTask("%s has an address that only a rule about that address grants; the record of the task says which", r.Dest.Host)
 		case ans.Verdict != task.VerdictAllow && ans.Verdict != task.VerdictAsk: // a person has agreed by now
-			return nil, refuse(ReasonRule, "%s has the address %s: %s", r.Dest.Host, a, ans.Rule)
+			return nil, refuse(ReasonRule, "%s has the address %s: %s", r.Dest.Host, a, ans.Rule).toTask("%s has an address that a rule denies", r.Dest.Host)
 		}
 		if ap := netip.AddrPortFrom(a, r.Dest.Port); !slices.Contains(out, ap) {
 			out = append(out, ap)
@@ -344,12 +345,12 @@ func (c *Conn) dial(ctx context.Context, to []netip.AddrPort) error {
 		}
 		if have, ok := conn.RemoteAddr().(*net.TCPAddr); ok && netip.AddrPortFrom(have.AddrPort().Addr().Unmap(), have.AddrPort().Port()) != a {
 			conn.Close()
-			return refuse(ReasonAddress, "dialled %s and reached %s", a, have)
+			return refuse(ReasonAddress, "dialled %s and reached %s", a, have).toTask("it cannot be reached")
 		}
 		c.Conn, c.Addr = conn, a
 		return nil
 	}
-	return refuse(ReasonDial, "%s cannot be reached: %v", to[0], last)
+	return refuse(ReasonDial, "%s cannot be reached: %v", to[0], last).toTask("it cannot be reached")
 }
 
 // Reason says why something was refused or how a connection ended. The set is
@@ -377,6 +378,9 @@ const (
 type Refusal struct {
 	Reason Reason
 	err    error
+	// inside is what the task is told instead: where a name leads on the host's
+	// network is for the record alone.
+	inside string
 }
 
 // Error is for a person.
@@ -397,11 +401,26 @@ func refuse(why Reason, format string, args ...any) *Refusal {
 	case ReasonClosed:
 		code = task.CodeState
 	}
-	return &Refusal{why, task.Errorf(code, "egress", "%s", fmt.Sprintf(format, args...))}
+	return &Refusal{Reason: why, err: task.Errorf(code, "egress", "%s", fmt.Sprintf(format, args...))}
+}
+
+// toTask sets what the task is told.
+func (r *Refusal) toTask(format string, args ...any) *Refusal {
+	r.inside = fmt.Sprintf(format, args...)
+	return r
+}
+
+// forTask is what the task is told of err.
+func forTask(err error) string {
+	var r *Refusal
+	if errors.As(err, &r) && r.inside != "" {
+		return r.inside
+	}
+	return err.Error()
 }
 
 func refuseRecord(err error) *Refusal {
-	return refuse(ReasonRecord, "it cannot be recorded, so it may not happen: %v", err)
+	return refuse(ReasonRecord, "it cannot be recorded, so it may not happen: %v", err).toTask("it cannot be recorded, so it may not happen")
 }
 
 // ReasonOf is the reason in err, ReasonBroken for any other error and "" for none.

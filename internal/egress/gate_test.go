@@ -132,6 +132,12 @@ func TestRebinding(t *testing.T) {
 		if ok := strings.Contains(got, "200 OK"); ok != (i%2 == 0) {
 			t.Errorf("request %d: %q", i, got)
 		}
+		if strings.Contains(got, "169.254") {
+			t.Errorf("the task is told where the name leads: %q", got)
+		}
+	}
+	if o := w.notes.finished(t); strings.Count(fmt.Sprint(o), "a rule about that address grants") != 3 || !strings.Contains(fmt.Sprint(o), "rebind.test has the address 169.254.169.254") {
+		t.Errorf("the record does not say where it led: %+v", o)
 	}
 	if len(z.questions()) != 6 {
 		t.Errorf("%d questions for 6 requests", len(z.questions()))

@@ -395,7 +395,7 @@ func (s *session) answer(err error) {
 	case ReasonRecord, ReasonClosed:
 		status = http.StatusServiceUnavailable
 	}
-	body := "caisson: " + err.Error() + "\n"
+	body := "caisson: " + forTask(err) + "\n"
 	s.last([]byte(fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nX-Caisson-Refused: %s\r\nConnection: close\r\n\r\n%s",
 		status, http.StatusText(status), len(body), ReasonOf(err), body)))
 }

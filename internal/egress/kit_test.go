@@ -67,6 +67,20 @@ func (n *notes) finished(t testing.TB) []Outcome {
 	return nil
 }
 
+// last is the outcome of what was decided last.
+func (n *notes) last(t testing.TB) Outcome {
+	t.Helper()
+	all := n.finished(t)
+	d, _ := n.all()
+	for _, o := range all {
+		if o.ID == d[len(d)-1].ID {
+			return o
+		}
+	}
+	t.Fatalf("no outcome of %+v", d[len(d)-1])
+	return Outcome{}
+}
+
 // zone is a resolver that notes what it was asked.
 type zone struct {
 	mu    sync.Mutex

@@ -150,7 +150,7 @@ func (g *Gate) unreadable(p Proto, said string, err error) error {
 	reason := ReasonOf(err)
 	if reason == ReasonBroken {
 		reason = ReasonForm
-		err = &Refusal{reason, err}
+		err = &Refusal{Reason: reason, err: err}
 	}
 	if perr := g.limiter.pace(g.ctx); perr != nil {
 		return perr

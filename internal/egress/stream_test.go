@@ -54,8 +54,7 @@ func TestStreams(t *testing.T) {
 			t.Errorf("%d %v", n, err)
 		}
 		c.Close()
-		o := w.notes.finished(t)
-		if last := o[len(o)-1]; last.Down != size || last.Reason != "" {
+		if last := w.notes.last(t); last.Down != size || last.Reason != "" {
 			t.Errorf("%+v", last)
 		}
 	})
@@ -195,8 +194,7 @@ func TestStreams(t *testing.T) {
 			t.Errorf("%q %v", b, err)
 		}
 		c.Close()
-		o := w.notes.finished(t)
-		if last := o[len(o)-1]; last.Up < 5 || last.Down < 10 {
+		if last := w.notes.last(t); last.Up < 5 || last.Down < 10 {
 			t.Errorf("%+v", last)
 		}
 	})
