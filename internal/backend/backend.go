@@ -70,6 +70,10 @@ type Spec struct {
 
 	Files []File // generated, below BinDir
 
+	// Way is how programs inside reach what the host lets them reach; nil: they
+	// reach nothing.
+	Way *Way
+
 	Env []string // K=V, complete
 	// Git is who commits made inside belong to where a repository says nothing;
 	// empty: git is left without.
@@ -84,6 +88,14 @@ type Spec struct {
 	// below them but the task's own mounts (Source, Objects, Out); a backend
 	// refuses a mount that would expose one.
 	Absent []string
+}
+
+// Way is where sockets listen inside that are the host's. Whatever is not caught
+// by one of them is refused there by the kernel.
+type Way struct {
+	Proxy uint16   // TCP, at 127.0.0.1: programs that know a proxy are told of it
+	Ports []uint16 // TCP, at whatever address a program believes to go to
+	At    []string // TCP, at these "address:port" of the loopback interface alone
 }
 
 // ObjectsDir is the one reserved path inside below which the user's object
@@ -155,6 +167,37 @@ type Instance interface {
 // devpts, so that the master never was inside. The caller closes both files.
 type PTYOpener interface {
 	OpenPTY(rows, cols uint16) (master, slave *os.File, err error)
+}
+
+// Listeners is an Instance that can have sockets of the host's inside: those of
+// Spec.Way, and one for questions for names.
+type Listeners interface {
+	// Sockets returns them, each time anew: to close what it returns does not end
+	// the sockets, which go with the instance. The caller closes them.
+	Sockets() (Sockets, error)
+}
+
+// Sockets listen inside a boundary. The address at which one of Direct gets a
+// connection, or of Names a packet, is the one that was asked for.
+type Sockets struct {
+	Proxy  net.Listener
+	Direct []net.Listener
+	Names  []net.PacketConn
+}
+
+// Close closes all of them.
+func (s Sockets) Close() error {
+	var errs []error
+	if s.Proxy != nil {
+		errs = append(errs, s.Proxy.Close())
+	}
+	for _, l := range s.Direct {
+		errs = append(errs, l.Close())
+	}
+	for _, n := range s.Names {
+		errs = append(errs, n.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Movable is an Instance that stays whole when the process which made it becomes

@@ -32,7 +32,7 @@ func (d *decided) lookAhead(ctx context.Context, m *Manager, id task.ID) (stop f
 	go func() {
 		defer close(a.done)
 		a.caps, a.capsErr = d.driver.Probe(ctx)
-		env, _, err := environment(req, id, m.cfg.Identity, m.cfg.Environ)
+		env, _, err := environment(req, id, m.cfg.Identity, m.cfg.Environ, nil)
 		if err != nil || req.Rootfs != "" {
 			return // said in its turn, or not wanted
 		}

@@ -90,7 +90,7 @@ func (m *Manager) throwaway(ctx context.Context, l *live, t inventory.Task) (bac
 	if err := os.Mkdir(out, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return backend.Spec{}, task.Errorf(task.CodeStateStore, "close", "cannot make a folder for the rescue: %w", err)
 	}
-	env, _, err := environment(task.Request{}, l.id, id, m.cfg.Environ)
+	env, _, err := environment(task.Request{}, l.id, id, m.cfg.Environ, nil)
 	if err != nil {
 		return backend.Spec{}, err
 	}
@@ -141,7 +141,7 @@ func textFile(dir, text string) (*os.File, error) {
 }
 
 func (m *Manager) bundleIn(ctx context.Context, l *live, b bundling, t inventory.Task) error {
-	_, _, _, report, err := m.probe(ctx, b.st, b.spec, hostLevels(t.View.Source, nil))
+	_, _, _, report, err := m.probe(ctx, b.st, b.spec, hostLevels(t.View.Source, nil), nil)
 	if err != nil {
 		return err
 	}

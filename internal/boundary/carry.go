@@ -45,6 +45,8 @@ type carried struct {
 	Left        time.Duration // of its time, when that is limited
 	Boundary    []byte
 	Channel     worker.State
+	Leaving     carriedRules
+	Open        bool
 }
 
 // Hand is such a task, which this process has put aside.
@@ -58,6 +60,8 @@ type Hand struct {
 	wk     *worker.Client
 	parked worker.State
 	fds    []int
+	// reopen has the way out answered again in this process.
+	reopen func() error
 }
 
 // parkTime bounds the wait for what the opening left under way, a heartbeat or
@@ -79,21 +83,30 @@ func (m *Manager) Hand(id task.ID) (*Hand, error) {
 	}
 	c := carried{
 		ID: l.id, Name: l.name, Token: l.token, Dir: l.dir, Files: l.ws.Files, Checkout: l.checkout, Driver: l.driver, Spec: l.spec, Keep: l.keep,
-		Asking: l.asking, Rules: *l.ruled(), Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Rests: l.decision.rests, Secrets: l.secrets, Resumed: l.resumed, Timed: !l.until.IsZero(), Left: time.Until(l.until),
+		Asking: l.asking, Rules: *l.ruled(), Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Rests: l.decision.rests, Secrets: l.secrets, Resumed: l.resumed, Timed: !l.until.IsZero(), Left: time.Until(l.until), Leaving: carryRules(l.leaving.Load()), Open: l.open,
 	}
 	var err error
 	if c.Lock, err = sys.FD(l.lock.File()); err != nil {
 		return nil, err
 	}
-	h := &Hand{inst: move, wk: wk, log: l.log}
+	h := &Hand{inst: move, wk: wk, log: l.log, reopen: func() error { return nil }}
+	if l.passage() != nil {
+		// No command has run, so nothing is under way there.
+		l.closeWay()
+		h.reopen = func() error {
+			err := m.openWay(l, inst)
+			l.letOut()
+			return err
+		}
+	}
 	if c.Boundary, h.fds, err = move.Carry(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, h.reopen())
 	}
 	if h.parked, err = park(wk); err != nil {
-		return nil, err
+		return nil, errors.Join(err, h.reopen())
 	}
 	if c.Log, err = l.log.Carry(); err != nil {
-		return nil, errors.Join(err, wk.Unpark(h.parked))
+		return nil, errors.Join(err, wk.Unpark(h.parked), h.reopen())
 	}
 	c.Channel = h.parked
 	h.fds = append(h.fds, c.Lock, c.Log.File, c.Log.Lock, c.Channel.Stream)
@@ -129,7 +142,7 @@ func (h *Hand) Become(path string, argv, env []string, fds []int) error {
 // Stay takes the task up again in this program.
 func (h *Hand) Stay() error {
 	h.log.Stay()
-	return h.wk.Unpark(h.parked)
+	return errors.Join(h.wk.Unpark(h.parked), h.reopen())
 }
 
 // Take goes on with a task that Hand put aside, in the program that its process
@@ -151,6 +164,12 @@ func (m *Manager) Take(ctx context.Context, state []byte) (task.ID, error) {
 		ws: source.Workspace{Task: c.ID, Dir: c.Dir, Token: c.Token, Files: c.Files},
 	}
 	l.rules.Store(&c.Rules)
+	l.open = c.Open
+	leaving, err := c.Leaving.rules()
+	if err != nil {
+		return fail(err)
+	}
+	l.leaving.Store(leaving)
 	l.decision.known, l.decision.stamp, l.decision.until, l.decision.rests = true, c.Stamp, c.Until, c.Rests
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if c.Timed {
@@ -177,6 +196,7 @@ func (m *Manager) Take(ctx context.Context, state []byte) (task.ID, error) {
 	lost := func(err error) (task.ID, error) {
 		dctx, done := sys.Detach(ctx, cleanupTime)
 		defer done()
+		defer l.closeWay()
 		return fail(errors.Join(err, inst.Destroy(dctx)))
 	}
 	obs, err := inst.Observe(ctx)
@@ -189,6 +209,11 @@ func (m *Manager) Take(ctx context.Context, state []byte) (task.ID, error) {
 		return lost(err)
 	}
 	l.stands(&standing{inst: inst, wk: wk})
+	if err := m.openWay(l, inst); err != nil {
+		_ = wk.Close()
+		return lost(err)
+	}
+	l.letOut()
 	if err := sys.Fault("carry.taken"); err != nil {
 		_ = wk.Close()
 		return lost(err)

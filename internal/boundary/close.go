@@ -317,6 +317,7 @@ func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) e
 	if inst != nil {
 		cause = inst.Destroy(ctx)
 	}
+	l.closeWay()
 	for token := range tokens {
 		cause = errors.Join(cause, probe.Unplant(m.cfg.RuntimeDir, plantToken(token)))
 	}

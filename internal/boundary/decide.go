@@ -47,10 +47,13 @@ type decided struct {
 	uses      []task.BudgetUse
 	quota     bool // the sum of all tasks is bounded too
 	// rules is what the policy says, once it was asked.
-	rules     policy.Governing
-	argv      []string    // the one command that it is for; nil: any
-	only      bool        // and it is a trusted check: no other may run
-	consulted []consulted // decision hooks
+	rules policy.Governing
+	argv  []string // the one command that it is for; nil: any
+	only  bool     // and it is a trusted check: no other may run
+	// leaving is what of the rules counts for connections; nil: none leaves.
+	leaving     *policy.Rules
+	remoteHosts []string    // of the repository's remotes, of a task that is on record
+	consulted   []consulted // decision hooks
 	// marked waits until the folder of the task that was recorded is marked as ours.
 	marked func() error
 }
@@ -227,6 +230,9 @@ func (m *Manager) accepts(r *task.Request) error {
 	if err := checkAsking(&r.Asking); err != nil {
 		return err
 	}
+	if err := checkNet(r); err != nil {
+		return err
+	}
 	if r.Keep == "" {
 		r.Keep = task.KeepAuto
 	}
@@ -274,7 +280,8 @@ var knownBackends = []string{"linux", "docker", "podman", "oci", "gvisor", "vm",
 // draft fills the spec with everything but the task's own folders and collects
 // what a person granted.
 func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Finding, error) {
-	env, envGrants, err := environment(d.req, id, m.cfg.Identity, m.cfg.Environ)
+	way, findings := d.wayOut()
+	env, envGrants, err := environment(d.req, id, m.cfg.Identity, m.cfg.Environ, proxied(way))
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +294,7 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		Task: id, Instance: m.cfg.DB.Instance(), Identity: m.cfg.Identity, Home: m.cfg.Identity.Home,
 		Source: backend.Mount{Source: filepath.Join(dir, "source"), Target: d.repo.Ref.Target, Writable: true},
 		Out:    backend.Mount{Source: filepath.Join(dir, "out"), Target: backend.OutDir, Writable: true},
-		Env:    env, Git: d.repo.Identity, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
+		Way:    way, Env: env, Git: d.repo.Identity, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
 		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir},
 	}
 	shape(&s, d.repo.Ref, id)
@@ -301,7 +308,6 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 	for i, o := range d.repo.Objects {
 		s.Objects = append(s.Objects, backend.Mount{Source: o, Target: fmt.Sprintf("%s/%d", backend.ObjectsDir, i)})
 	}
-	var findings []task.Finding
 	if d.req.Dirty == task.DirtyAll {
 		findings = append(findings, task.Finding{ID: "dirty-all", Axis: task.CRD, Cap: 1, Location: d.repo.Ref.Repo,
 			Text: "the ignored files of your checkout are inside, by --dirty=all; such files often hold credentials"})
@@ -426,6 +432,12 @@ func (m *Manager) promises(d *decided) (task.Vector, map[task.Axis]string) {
 	for a, h := range hostLevels(d.repo.Ref, d.grants) {
 		v[a], how[a] = h.level, h.why
 	}
+	if most, why, some := mediated(d.grants); some {
+		how[task.NET] = why
+		if v[task.NET] = min(v[task.NET], most); v[task.NET] == 0 {
+			delete(v, task.NET)
+		}
+	}
 	return v, how
 }
 
@@ -456,8 +468,11 @@ func hostLevels(ref task.SourceRef, grants []task.Grant) map[task.Axis]vouched {
 		out[task.SRC] = vouched{2, "private clone with its own .git; every object of the repository is readable"}
 	}
 	for _, g := range grants {
-		if g.Kind == "env" {
+		switch g.Kind {
+		case "env":
 			out[task.CRD] = vouched{1, "variables were passed in by name with --env"}
+		case grantNet:
+			out[task.APR] = vouched{1, "rules say of each connection that leaves whether it may, or a person is asked"}
 		}
 	}
 	return out

@@ -37,7 +37,7 @@ func (m *Manager) enforce(d *decided) (other bool, err error) {
 	if e.origin == nil {
 		e.origin = map[string]string{}
 	}
-	for _, step := range []func() error{e.trust, e.backend, e.reach, e.commands} {
+	for _, step := range []func() error{e.trust, e.backend, e.reach, e.network, e.commands} {
 		if err := step(); err != nil {
 			return false, err
 		}
@@ -56,9 +56,6 @@ func (m *Manager) enforce(d *decided) (other bool, err error) {
 		}
 		d.req.Asking.Wait = most
 		e.set("ask-timeout", r.Wait.From)
-	}
-	if (r.Net.From != policy.Origin{}) {
-		e.set("net", r.Net.From) // of which no boundary of this version has more than none
 	}
 	if err := e.limits(); err != nil {
 		return false, err

@@ -1,6 +1,7 @@
 package boundary
 
 import (
+	"maps"
 	"sort"
 	"strings"
 
@@ -21,12 +22,14 @@ var passed = map[string]bool{
 var setByUs = map[string]bool{"HOME": true, "CAISSON_TASK": true}
 
 // environment returns what programs inside start with, sorted, and the grants
-// that explain what a person added. host is the person's environment, K=V.
-func environment(req task.Request, id task.ID, who task.Identity, host []string) ([]string, []task.Grant, error) {
+// that explain what a person added. host is the person's environment, K=V; more
+// is what else programs need, unless a person sets it.
+func environment(req task.Request, id task.ID, who task.Identity, host []string, more map[string]string) ([]string, []task.Grant, error) {
 	out := map[string]string{
 		"HOME": who.Home, "USER": who.Login, "LOGNAME": who.Login, "TMPDIR": "/tmp",
 		"CAISSON_TASK": string(id), "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SHELL": "/bin/sh",
 	}
+	maps.Copy(out, more)
 	have := map[string]string{}
 	for _, kv := range host {
 		k, v, ok := strings.Cut(kv, "=")

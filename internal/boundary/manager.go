@@ -164,8 +164,12 @@ type live struct {
 	hooks sync.WaitGroup // programs that answer questions
 	// What a person said about tool calls, and the digest of the plan that they
 	// are made under.
-	asking     task.Asking
-	rules      atomic.Pointer[policy.Calls] // and what the policy in force says about them; see ruled
+	asking task.Asking
+	rules  atomic.Pointer[policy.Calls] // and what the policy in force says about them; see ruled
+	// leaving are the rules about connections; nil: none leaves. open: it is all
+	// that no rule denies.
+	leaving    atomic.Pointer[policy.Rules]
+	open       bool
 	unattended bool
 	plan       string
 
@@ -181,6 +185,7 @@ type live struct {
 	mu      sync.Mutex
 	inst    backend.Instance // nil until it stands; written once
 	wk      *worker.Client   // as inst
+	way     *passage         // nil: there is none
 	closing bool
 	ready   bool      // it is ready on record
 	limit   string    // the last limit that was hit
@@ -242,6 +247,7 @@ func (l *live) kill(ctx context.Context) error {
 	if wk != nil {
 		_ = wk.Close()
 	}
+	defer l.closeWay()
 	if inst == nil {
 		return nil
 	}

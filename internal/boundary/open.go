@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -143,6 +144,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	l.secrets = d.secrets
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, d.plan.Plan.Digest
 	l.ruleBy(d)
+	l.open = netMode(&d.req) == policy.NetOpen
 	l.command, l.only = argv, d.only
 	l.checkout = d.repo.Ref.Repo
 	l.decision.begin(d)
@@ -380,7 +382,15 @@ func present(l *live, ref task.SourceRef, pinned bool, made []backend.Resource) 
 func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing, record func() error) error {
 	recorded := make(chan error, 1)
 	go func() { recorded <- record() }()
-	proved, seen, findings, report, err := m.probe(ctx, st, &l.spec, hostLevels(d.repo.Ref, d.grants))
+	werr := m.openWay(l, st.inst)
+	var proved task.Vector
+	var seen map[task.Axis]string
+	var findings []task.Finding
+	var report []byte
+	err := werr
+	if err == nil {
+		proved, seen, findings, report, err = m.probe(ctx, st, &l.spec, hostLevels(d.repo.Ref, d.grants), l)
+	}
 	if rerr := <-recorded; err == nil {
 		err = rerr
 	}
@@ -423,6 +433,7 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing, 
 		err := m.cfg.DB.SetState(ctx, l.id, task.Blocked, func(v *task.View) { set(v); v.Problem = mismatch.Error() })
 		return errors.Join(mismatch, err)
 	}
+	l.letOut()
 	m.limits(l)
 	// Known here before anybody can ask for it.
 	m.mu.Lock()

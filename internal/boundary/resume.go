@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
+	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -234,6 +235,12 @@ func (m *Manager) asDecided(v *task.View, env []string) (*decided, error) {
 			d.req.RO = append(d.req.RO, g.Value)
 		case "ptrace", "userns":
 			d.req.Grants = append(d.req.Grants, g.Kind)
+		case grantNet:
+			d.req.Net = g.Value
+		case grantAllow:
+			d.req.Allow = append(d.req.Allow, g.Value)
+		case grantRemote:
+			d.remoteHosts = append(d.remoteHosts, g.Value)
 		}
 	}
 	if err := m.accepts(&d.req); err != nil {
@@ -279,6 +286,7 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	l.spec, l.secrets, l.checkout, l.driver = d.spec, d.secrets, d.repo.Ref.Repo, d.driver.Name()
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, plan.Digest
 	l.ruleBy(d)
+	l.open = netMode(&d.req) == policy.NetOpen
 	l.decision.begin(d)
 	l.spec.Token = task.NewToken() // of the boundary; the files keep theirs
 	l.notes = weaker(d)

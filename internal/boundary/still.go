@@ -215,4 +215,5 @@ func (l *live) ruled() *policy.Calls {
 func (l *live) ruleBy(d *decided) {
 	r := d.calls()
 	l.rules.Store(&r)
+	l.leaving.Store(d.leaving)
 }

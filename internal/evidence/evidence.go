@@ -64,7 +64,9 @@ const (
 	ToolRefused       Type = "tool.refused"  // by a rule, a person, or for what is asked; nothing was done
 	ToolIntent        Type = "tool.intent"
 	ToolOutcome       Type = "tool.outcome"
-	ShellEnded        Type = "shell.ended" // of a background shell
+	ShellEnded        Type = "shell.ended"    // of a background shell
+	EgressDecided     Type = "egress.decided" // something inside asked for something outside
+	EgressEnded       Type = "egress.ended"   // what became of what was let out
 	ArtifactKept      Type = "artifact.kept"
 	LimitHit          Type = "limit.hit"
 	WorkFound         Type = "work.found"
@@ -98,7 +100,7 @@ const (
 var Types = []Type{
 	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, Revoked, ApprovalAsked, ApprovalAnswered, ApprovalUsed, ApprovalVoid, SourcePrepared,
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
-	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, ArtifactKept, LimitHit, WorkFound,
+	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, EgressDecided, EgressEnded, ArtifactKept, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
 	TaskClosed, ChildEnded, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
 	ExportIntent, ExportOutcome, CheckoutChanged, LogRepaired,

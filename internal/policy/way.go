@@ -1,7 +1,10 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -69,4 +72,134 @@ func (e *Egress) deniesWay(p EgressPoint) bool {
 		p.Port = 1
 	}
 	return e.Touches(p)
+}
+
+// Leaving is what of r counts for the connections of one task: how much of the
+// network it has, and what was allowed to it beside. A nil r is what is shipped.
+func (r *Rules) Leaving(net NetMode, allowed []Granted) *Rules {
+	out := &Rules{Net: Set[NetMode]{Value: net}}
+	if r == nil {
+		s := Shipped()
+		for _, it := range s.Document.Deny.Items() {
+			out.Denied = append(out.Denied, Denied{Item: it, From: Origin{Source: s.Source}})
+		}
+		r = &Rules{}
+	}
+	if most := r.Net; most.Value != "" && !net.Within(most.Value) {
+		out.Net = Set[NetMode]{Value: NetNone, From: most.From} // it was more when it was decided, and is not any more
+	}
+	for _, d := range r.Denied {
+		if d.Egress != nil {
+			out.Denied = append(out.Denied, d)
+		}
+	}
+	for _, g := range append(slices.Clone(allowed), r.Granted...) {
+		if g.Egress != nil {
+			out.Granted = append(out.Granted, g)
+		}
+	}
+	for _, a := range r.Asked {
+		if a.Egress != nil {
+			out.Asked = append(out.Asked, a)
+		}
+	}
+	return out
+}
+
+// Within says whether m is at most most. The zero value, and what is no mode, is
+// within all and holds none but itself.
+func (m NetMode) Within(most NetMode) bool {
+	rank := func(m NetMode) int { return slices.Index(netModes, m) }
+	return m == "" || m == NetNone || m == most || rank(most) >= 0 && rank(m) > rank(most)
+}
+
+// Everywhere is all of the network, which still takes rules of their own for
+// special addresses.
+func Everywhere() []Egress {
+	return []Egress{{Host: HostAny}, {CIDR: mustCIDR("0.0.0.0/0")}, {CIDR: mustCIDR("::/0")}}
+}
+
+// UsualPlaces are the package registries and the repository's own remotes.
+func UsualPlaces(remotes []string) []Egress {
+	var out []Egress
+	for _, h := range Registries {
+		out = append(out, Egress{Host: h, Ports: []Port{{443, 443}}})
+	}
+	own := Egress{Host: HostOrigin, Ports: []Port{{22, 22}, {443, 443}}}
+	for _, it := range (Item{Egress: &own}).expand("", remotes) {
+		out = append(out, *it.Egress)
+	}
+	return out
+}
+
+// ParseAllow reads what a person allows: HOST:PORT, where HOST is a name, a
+// pattern of names, an address or a range of them and PORT a number, a range or *;
+// or METHOD URL, or a URL of plain HTTP, which stands for what lies below it.
+func ParseAllow(s string) (Egress, error) {
+	no := func(format string, args ...any) (Egress, error) {
+		return Egress{}, fmt.Errorf("%q is no HOST:PORT: %s", clip(s), fmt.Sprintf(format, args...))
+	}
+	if strings.Contains(s, "://") {
+		p, err := ParseEgress(s)
+		if err != nil {
+			return Egress{}, err
+		}
+		e := Egress{Host: Host(p.Host), Ports: []Port{{p.Port, p.Port}}}
+		if p.Addr.IsValid() {
+			e.Host, e.CIDR = "", CIDR{netip.PrefixFrom(p.Addr, p.Addr.BitLen())}
+		}
+		if strings.Contains(s, "https://") {
+			if p.Method != "" || p.Path != "/" {
+				return no("methods and paths inside TLS can be seen by nobody here; allow the host and port")
+			}
+			return checked(e, s)
+		}
+		if p.Method != "" {
+			e.Methods = []Method{Method(p.Method)}
+		}
+		if p.Path != "/" {
+			if err := e.Path.UnmarshalText([]byte(p.Path)); err != nil {
+				return Egress{}, err
+			}
+		}
+		return checked(e, s)
+	}
+	i := strings.LastIndexByte(s, ':')
+	if i <= 0 || strings.Count(s, ":") > 1 && !strings.HasPrefix(s, "[") {
+		return no("the port is missing, or an IPv6 address stands without brackets")
+	}
+	host, port := strings.ToLower(s[:i]), s[i+1:]
+	var e Egress
+	if port != "*" {
+		var p Port
+		if err := p.UnmarshalText([]byte(port)); err != nil {
+			return no("%v", err)
+		}
+		e.Ports = []Port{p}
+	}
+	if in, ok := strings.CutPrefix(host, "["); ok {
+		if host, ok = strings.CutSuffix(in, "]"); !ok {
+			return no("the bracket is not closed")
+		}
+	}
+	if c := host; strings.Contains(c, "/") || strings.Contains(c, ":") || strings.Trim(c, "0123456789.") == "" {
+		if err := e.CIDR.UnmarshalText([]byte(c)); err != nil {
+			return no("%v", err)
+		}
+		return checked(e, s)
+	}
+	if err := e.Host.UnmarshalText([]byte(strings.TrimSuffix(host, "."))); err != nil {
+		return no("%v", err)
+	}
+	return checked(e, s)
+}
+
+func checked(e Egress, s string) (Egress, error) {
+	if e.Host == HostOrigin {
+		return e, fmt.Errorf("%q: the repository's own remote comes with --net registries, or by its name", clip(s))
+	}
+	if h := string(e.Host); h == "localhost" || strings.HasSuffix(h, ".localhost") {
+		return e, fmt.Errorf("%q: a name of the loopback interface means the task's own there; a service of this machine is 127.0.0.1:PORT", clip(s))
+	}
+	return e, e.Check()
 }

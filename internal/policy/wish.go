@@ -61,6 +61,11 @@ func (r *Rules) Wish(who Delegatee, it Item) Answer {
 	return a
 }
 
+// Denies says whether a denial holds for all of an item.
+func (r *Rules) Denies(it Item) bool {
+	return slices.ContainsFunc(r.Denied, func(d Denied) bool { return it.meets(d.Item) })
+}
+
 // bounds is where the ceiling stands that does not hold an item; the first for
 // the zero Item.
 func (r *Rules) bounds(who Delegatee, it Item) Origin {

@@ -117,7 +117,7 @@ func init() {
 		"syslog":         (*inside).syslog,
 		"net.interfaces": (*inside).interfaces,
 		"net.routes":     (*inside).routeTable,
-		"P41.tcp":        func(_ *inside, t string) Result { return dialTCP(t) },
+		"P41.tcp":        (*inside).dialTCP,
 		"P41.udp":        (*inside).dialUDP,
 		"crd.env":        (*inside).environment,
 	}

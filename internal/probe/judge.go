@@ -60,8 +60,10 @@ func Judge(s *Spec, report []byte, obs *Observation) (task.Vector, map[task.Axis
 			in, inText := t.level(insideTop(s, a))
 			out, outText := hostLevel(s, obs, a)
 			l := min(in, out)
-			if a == task.NET && (l == 2 || l == 3) {
-				l = 1 // 2 and 3 mean a mediated way out, which these attempts cannot show
+			if a == task.NET {
+				var gate string
+				l, gate = throughGate(s, obs, l)
+				outText += gate
 			}
 			set(a, l, inText+"; host: "+outText)
 		case task.FS, task.CPL:
@@ -89,6 +91,27 @@ func Judge(s *Spec, report []byte, obs *Observation) (task.Vector, map[task.Axis
 	}
 	findings = append(findings, hostFindings(obs)...)
 	return levels, seen, findings
+}
+
+// throughGate says what l means where something may leave: 2 and 3 are a mediated
+// way out, which attempts show together with what the host's gate saw of them.
+func throughGate(s *Spec, obs *Observation, l int) (int, string) {
+	switch {
+	case s.Gate == GateNone && (l == 2 || l == 3):
+		return 1, ""
+	case s.Gate == GateNone:
+		return l, ""
+	case obs.Gated == 0:
+		return min(l, 1), "; none of the attempts was seen at the gate"
+	}
+	text := fmt.Sprintf("; the gate took %d attempts and let none out", obs.Gated)
+	if s.Gate == GateOpen {
+		text += "; from the first command on it lets out all that no rule denies"
+	}
+	if l = min(l, s.Gate.level()); l == 3 {
+		l = 2
+	}
+	return l, text
 }
 
 // insideTop is the highest level that the attempts can show on a.

@@ -12,6 +12,9 @@ type Observation struct {
 	// CHN, SVC, CRD, APR, VER, EVD, CLN), and what each rests on.
 	Levels task.Vector
 	Seen   map[task.Axis]string
+	// Gated is how often the host's gate was asked for something from inside while
+	// it let nothing out.
+	Gated int
 	// Touched are the sentinels that somebody reached, from Plants.Touched.
 	Touched []string
 }

@@ -43,6 +43,30 @@ type Spec struct {
 	Ptrace  bool `json:"ptrace"`   // tools may trace each other
 	Userns  bool `json:"userns"`   // tools may make user namespaces
 	OwnRoot bool `json:"own_root"` // the root is a prepared folder, not the host's system folders
+
+	// Gate is what the host lets out of the boundary; while it is measured nothing.
+	Gate Gate `json:"gate,omitempty"`
+}
+
+// Gate is how a boundary's way out is ruled.
+type Gate string
+
+// The ways; the zero value is none at all.
+const (
+	GateNone Gate = ""
+	GateList Gate = "list" // what is not allowed is denied
+	GateOpen Gate = "open" // what is not denied is allowed
+)
+
+// level is the most that NET can be with it.
+func (g Gate) level() int {
+	switch g {
+	case GateNone:
+		return task.MaxLevel(task.NET)
+	case GateList:
+		return 2
+	}
+	return 1
 }
 
 // Outcome is what happened to one attempt.

@@ -104,9 +104,11 @@ type Request struct {
 	Backend    string   `json:"backend"`
 	Rootfs     string   `json:"rootfs"`
 	Need       Vector   `json:"need"`
-	RO         []string `json:"ro"`     // DIR[:DIR]
-	Env        []string `json:"-"`      // K=V or K; values never recorded
-	Grants     []string `json:"grants"` // "ptrace", "userns"
+	RO         []string `json:"ro"`              // DIR[:DIR]
+	Env        []string `json:"-"`               // K=V or K; values never recorded
+	Grants     []string `json:"grants"`          // "ptrace", "userns"
+	Net        string   `json:"net,omitempty"`   // "none", "registries", "allowlist", "open"; empty: allowlist with Allow, else none
+	Allow      []string `json:"allow,omitempty"` // HOST:PORT
 	Limits     Limits   `json:"limits"`
 	Keep       Keep     `json:"keep"`
 	Trust      bool     `json:"trust"`

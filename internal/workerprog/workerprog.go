@@ -15,6 +15,20 @@ import (
 // status.
 func Main(args []string) int { return inside.Main(args, hooks()) }
 
+// sendWay makes the way out and hands it to the host, at once: what W becomes
+// has no part in it.
+func sendWay(fd int, w *stage.Way) error {
+	fds, err := stage.OpenWay(w)
+	if err != nil {
+		return err
+	}
+	err = stage.SendReport(fd, stage.Report{OK: true}, fds)
+	for _, f := range fds {
+		_ = syscall.Close(f)
+	}
+	return err
+}
+
 // hooks hands the stage to the worker's roles.
 func hooks() inside.Hooks {
 	return inside.Hooks{
@@ -24,6 +38,9 @@ func hooks() inside.Hooks {
 				return inside.Built{}, err
 			}
 			devpts, err := stage.BuildRoot(p, fds)
+			if err == nil && p.Way != nil {
+				err = sendWay(fd, p.Way)
+			}
 			return inside.Built{Attr: stage.SpaceAttr(p), File: devpts, Tell: func(fd int) error { return stage.SendSpace(fd, p) }}, err
 		},
 		DropWorker: stage.DropWorker,

@@ -104,12 +104,16 @@ func (pl *planner) identityFiles() map[string]string {
 		home = "/"
 	}
 	host := hostname(sp)
+	resolver, hosts := "", "files"
+	if sp.Way != nil {
+		resolver, hosts = "nameserver 127.0.0.1\n", "files dns"
+	}
 	return map[string]string{
 		"passwd": "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n" + login + ":x:1000:1000::" + home + ":" + shell + "\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 		"group":  "root:x:0:\n" + login + ":x:1000:\nnogroup:x:65534:\n",
 		"hosts":  "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t" + host + "\n", "hostname": host + "\n",
-		"resolv.conf":   "",
-		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
+		"resolv.conf":   resolver,
+		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: " + hosts + "\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
 	}
 }
 

@@ -33,6 +33,7 @@ type instance struct {
 	proc      *process   // of our own start
 	ident     *sys.Ident // of an earlier process's start
 	devpts    int        // O_PATH; 0 = none
+	sockets   []int      // of the way out
 	dialed    bool
 	resources []backend.Resource // as recorded, when attached
 }
@@ -151,7 +152,15 @@ func (in *instance) dialogue(ctx context.Context, p *process, plan *stage.Plan, 
 	var rep stage.Report
 	var got []int
 	var cred *unix.Ucred
-	if err == nil {
+	if err == nil && plan.Way != nil {
+		if rep, got, cred, err = stage.ReceiveReport(p.sock); err == nil && rep.OK {
+			if err := in.keepSockets(p, plan.Way, got, cred); err != nil {
+				return err
+			}
+			got = nil
+		}
+	}
+	if err == nil && (plan.Way == nil || rep.OK) {
 		rep, got, cred, err = stage.ReceiveReport(p.sock)
 	}
 	defer func() {
@@ -389,6 +398,8 @@ func (in *instance) Destroy(ctx context.Context) error {
 	if err := in.killLocked(ctx); err != nil {
 		left = append(left, err.Error())
 	}
+	closeSockets(in.sockets)
+	in.sockets = nil
 	if err := sys.Fault("linux.killed"); err != nil {
 		return err
 	}

@@ -13,14 +13,13 @@ var (
 		"ports",
 		"verify", "evidence", "audit", "integrate", "ui", "uhp", "acp",
 	}
-	laterFlags = []string{"allow", "publish", "image"}
+	laterFlags = []string{"publish", "image"}
 )
 
 // laterHints says what serves instead today.
 var laterHints = map[string]string{
 	"verify":   "now: `caisson doctor` tries what this machine can enforce; every task is probed before its first command",
 	"evidence": "now: `caisson log TASK --json`",
-	"allow":    "now there is no way out of a boundary: --net none",
 	"publish":  "now: a server inside is reached with `caisson exec TASK -- CMD…`",
 	"image":    "now: --rootfs DIR takes an unpacked root",
 }
@@ -61,8 +60,6 @@ func (a *app) addLater(root *cobra.Command) {
 
 func (r *requestFlags) refuseLater() error {
 	switch {
-	case len(r.allow) > 0:
-		return later("allow", "--allow")
 	case len(r.publish) > 0:
 		return later("publish", "--publish")
 	case r.image != "":

@@ -32,13 +32,13 @@ var (
 	grantKinds = []string{"ptrace", "userns"}
 	backends   = []string{"auto", "linux"}
 	dirtyModes = []string{string(task.DirtyChanged), string(task.DirtyAll)}
+	netModes   = []string{"none", "registries", "allowlist", "open"}
 	strategies = []string{string(task.StrategyClone), string(task.StrategyWorktree), string(task.StrategyCheckout), string(task.StrategyCopy)}
 )
 
 // Values that later versions understand: refused by name.
 var (
 	laterBackends = []string{"docker", "podman", "oci", "gvisor", "vm", "kubernetes", "host"}
-	laterNets     = []string{"registries", "allowlist", "open"}
 )
 
 func (r *requestFlags) add(a *app, cmd *cobra.Command) {
@@ -55,7 +55,8 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringVar(&r.backend, "backend", "", "what makes the boundary: auto or linux `NAME`")
 	f.StringVar(&r.rootfs, "rootfs", "", "folder to use as read-only root instead of the system folders `DIR`")
 	f.StringArrayVar(&r.need, "need", nil, "demand at least this level, for example NET=2 `AXIS=LEVEL`")
-	f.StringVar(&r.net, "net", "", "network: none `MODE`")
+	f.StringVar(&r.net, "net", "", "what may be reached: none, registries (of packages, and the repository's remotes), allowlist (--allow and the policy's), or open `MODE`")
+	f.StringArrayVar(&r.allow, "allow", nil, "let it reach this host, for example example.com:443, *.example.com:443 or 127.0.0.1:5432 `HOST:PORT`")
 	f.StringArrayVar(&r.ro, "ro", nil, "make a folder readable inside, at the same or another absolute path `DIR[:DIR]`")
 	f.StringArrayVar(&r.env, "env", nil, "set a variable inside, or pass yours on `K=V|K`")
 	f.StringArrayVar(&r.grant, "grant", nil, "lend an ability: ptrace or userns `ABILITY`")
@@ -73,7 +74,6 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	r.asking.add(f)
 
 	// Names of later versions: present so that they are refused, not ignored.
-	f.StringArrayVar(&r.allow, "allow", nil, "")
 	f.StringArrayVar(&r.publish, "publish", nil, "")
 	f.StringVar(&r.image, "image", "", "")
 	for _, n := range laterFlags {
@@ -121,7 +121,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	q := task.Request{
 		Name: r.name, Parent: r.parent, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs,
 		Strategy: task.Strategy(r.source), Dirty: task.Dirty(r.dirty), History: task.History(r.history), Keep: task.Keep(r.keep),
-		Need: task.Vector{}, RO: r.ro, Grants: r.grant,
+		Need: task.Vector{}, RO: r.ro, Grants: r.grant, Net: r.net, Allow: r.allow,
 		Trust: r.trust, Unattended: r.unattended, Agent: r.agent, Discard: r.discard,
 		// Whoever types flags is a person; whether one watches shows in the terminal.
 		Person: true, Terminal: r.terminal,
@@ -159,7 +159,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 		closed("backend", backend, backends, laterBackends),
 		closed("source", r.source, strategies, nil),
 		closed("dirty", r.dirty, dirtyModes, nil),
-		closed("net", r.net, []string{"none"}, laterNets),
+		closed("net", r.net, netModes, nil),
 		closed("history", r.history, histories, nil),
 		closed("keep", r.keep, keepModes, nil),
 	} {

@@ -85,6 +85,12 @@ func (p *Plan) encode() []byte {
 		e.text(n)
 		e.num(uint64(p.UserLimits[n]))
 	})
+	e.flag(p.Way != nil)
+	if w := p.Way; w != nil {
+		e.num(uint64(w.Proxy))
+		each(&e, w.Ports, func(n uint16) { e.num(uint64(n)) })
+		e.texts(w.At)
+	}
 	return e
 }
 
@@ -164,6 +170,9 @@ func (p *Plan) decode(b []byte) error {
 		}
 		name := d.text()
 		p.UserLimits[name] = int(d.num())
+	}
+	if d.flag() {
+		p.Way = &Way{Proxy: uint16(d.num()), Ports: some(d, func() uint16 { return uint16(d.num()) }), At: d.texts()}
 	}
 	return d.end()
 }

@@ -22,7 +22,20 @@ type Plan struct {
 	// UserLimits are values of /proc/sys/user for the boundary's user namespace:
 	// what the kernel counts per user of the machine, across all namespaces.
 	UserLimits map[string]int
+
+	// Way is the way out; nil: there is none.
+	Way *Way
 }
+
+// Way is where sockets of the host's listen inside.
+type Way struct {
+	Proxy uint16   // TCP, at 127.0.0.1, for programs that know a proxy
+	Ports []uint16 // TCP, at every address
+	At    []string // TCP, at these "address:port" of the loopback interface
+}
+
+// DNSPort is where questions for names are answered, at every address.
+const DNSPort = 53
 
 // Rest is what W and I need after they have exec'd themselves, when the plan
 // and all that was made of it is gone from their memory. It follows the plan on

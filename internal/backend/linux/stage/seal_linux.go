@@ -14,9 +14,10 @@ import (
 )
 
 // SetupCaps are the capabilities, over the boundary's own user namespace only,
-// that W needs until it is sealed: mounts and host name, loopback, the maps of
-// I, dropping the bounding set, the limits of its user namespace.
-var SetupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE}
+// that W needs until it is sealed: mounts and host name, loopback and its routes,
+// sockets at low ports, the maps of I, dropping the bounding set, the limits of
+// its user namespace.
+var SetupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE}
 
 // SpaceAttr returns how W must start I. The map is one line, inside id to the
 // same inside id, which needs no privilege.

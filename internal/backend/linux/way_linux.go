@@ -1,0 +1,155 @@
+package linux
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/linux/stage"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+var _ backend.Listeners = (*instance)(nil)
+
+// wayOf is what of a spec the stage makes.
+func wayOf(w *backend.Way) *stage.Way {
+	if w == nil {
+		return nil
+	}
+	return &stage.Way{Proxy: w.Proxy, Ports: w.Ports, At: w.At}
+}
+
+// spot is what a socket of the way out listens for.
+type spot struct {
+	kind int // SOCK_STREAM or SOCK_DGRAM
+	at   netip.AddrPort
+}
+
+// spots are those that a way has; those of IPv6 may be missing.
+func spots(w *stage.Way) []spot {
+	out := []spot{{unix.SOCK_STREAM, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), w.Proxy)}}
+	for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		out = append(out, spot{unix.SOCK_DGRAM, netip.AddrPortFrom(a, stage.DNSPort)})
+		for _, p := range w.Ports {
+			out = append(out, spot{unix.SOCK_STREAM, netip.AddrPortFrom(a, p)})
+		}
+	}
+	for _, s := range w.At {
+		if at, err := netip.ParseAddrPort(s); err == nil {
+			out = append(out, spot{unix.SOCK_STREAM, at})
+		}
+	}
+	return out
+}
+
+// spotOf looks at what a descriptor is.
+func spotOf(fd int) (spot, error) {
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil {
+		return spot{}, err
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		return spot{}, err
+	}
+	switch a := sa.(type) {
+	case *unix.SockaddrInet4:
+		return spot{kind, netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))}, nil
+	case *unix.SockaddrInet6:
+		return spot{kind, netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))}, nil
+	}
+	return spot{}, fmt.Errorf("it is no socket of the internet")
+}
+
+// keepSockets takes what W sent as the way out, once it is seen to be that.
+func (in *instance) keepSockets(p *process, w *stage.Way, got []int, cred *unix.Ucred) (err error) {
+	no := func(format string, args ...any) error {
+		return &stage.Error{Step: "set-up", Op: "receive the way out", Detail: fmt.Sprintf(format, args...)}
+	}
+	defer func() {
+		if err != nil {
+			closeSockets(got)
+		}
+	}()
+	if cred == nil || int(cred.Pid) != p.pid {
+		return no("it was not sent by the worker")
+	}
+	want := spots(w)
+	for _, fd := range got {
+		at, err := spotOf(fd)
+		i := slices.Index(want, at)
+		if err != nil || i < 0 {
+			return no("a socket is none that was asked for: %v %v", at.at, err)
+		}
+		if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || (n == 1) != (at.kind == unix.SOCK_STREAM) {
+			return no("the socket at %v does not listen", at.at)
+		}
+		want = slices.Delete(want, i, i+1)
+	}
+	for _, p := range want {
+		if p.at.Addr().Is4() {
+			return no("the socket at %v is missing", p.at)
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.sockets = got
+	return nil
+}
+
+func closeSockets(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// Sockets implements backend.Listeners.
+func (in *instance) Sockets() (s backend.Sockets, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+			s, err = backend.Sockets{}, task.Errorf(task.CodeUnavailable, "linux.way", "the way out of the boundary cannot be opened: %w", err)
+		}
+	}()
+	for _, fd := range in.sockets {
+		at, err := spotOf(fd)
+		if err != nil {
+			return s, err
+		}
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return s, err
+		}
+		f := os.NewFile(uintptr(own), at.at.String())
+		if at.kind == unix.SOCK_DGRAM {
+			var c net.PacketConn
+			if c, err = net.FilePacketConn(f); err == nil {
+				s.Names = append(s.Names, c)
+			}
+		} else {
+			var l net.Listener
+			if l, err = net.FileListener(f); err == nil {
+				if s.Proxy == nil { // the first one, as it was made
+					s.Proxy = l
+				} else {
+					s.Direct = append(s.Direct, l)
+				}
+			}
+		}
+		_ = f.Close()
+		if err != nil {
+			return s, err
+		}
+	}
+	if s.Proxy == nil {
+		return s, task.Errorf(task.CodeUnsupported, "linux.way", "this boundary has no way out")
+	}
+	return s, nil
+}

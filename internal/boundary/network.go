@@ -1,0 +1,248 @@
+package boundary
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/policy"
+	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// The kinds of grants about the network, of which all but the mode have one
+// value each.
+const (
+	grantNet    = "net"    // the mode
+	grantAllow  = "allow"  // HOST:PORT of --allow
+	grantRemote = "remote" // a host of the repository's remotes, with --net registries
+)
+
+// proxyPort is where programs inside find the proxy, unless somebody else has it.
+const proxyPort = 61080
+
+// maxCaught is the most ports at which programs are caught that know no proxy.
+const maxCaught = 64
+
+// usualPorts are caught where every port may be reached.
+var usualPorts = []uint16{22, 1433, 3306, 5432, 5672, 6379, 8000, 8080, 8443, 9092, 9200, 9418, 11211, 27017}
+
+// netMode is how much of the network a request asks for.
+func netMode(q *task.Request) policy.NetMode {
+	switch {
+	case q.Net != "":
+		return policy.NetMode(q.Net)
+	case len(q.Allow) > 0:
+		return policy.NetAllowlist
+	}
+	return policy.NetNone
+}
+
+// checkNet reads what a request asks for of the network.
+func checkNet(q *task.Request) error {
+	var m policy.NetMode
+	if q.Net != "" && m.UnmarshalText([]byte(q.Net)) != nil {
+		return task.Errorf(task.CodeUsage, "plan", "--net does not know %q", q.Net).WithHint("it takes none, registries, allowlist or open")
+	}
+	if netMode(q) == policy.NetNone && len(q.Allow) > 0 {
+		return task.Errorf(task.CodeUsage, "plan", "--allow %s and --net none contradict each other", q.Allow[0]).WithHint("leave one of the two out")
+	}
+	for _, s := range q.Allow {
+		if _, err := policy.ParseAllow(s); err != nil {
+			return task.Errorf(task.CodeUsage, "plan", "--allow %v", err).WithHint("for example --allow example.com:443, --allow '*.example.com:443' or --allow 127.0.0.1:5432")
+		}
+	}
+	return nil
+}
+
+// places is what a request allows beside the policy, by what.
+func (d *decided) places() (out []policy.Granted) {
+	add := func(via string, es ...policy.Egress) {
+		for i := range es {
+			out = append(out, policy.Granted{Item: policy.Item{Egress: &es[i]}, Via: via, From: policy.Origin{Source: task.SourceFlag}})
+		}
+	}
+	for _, s := range d.req.Allow {
+		if e, err := policy.ParseAllow(s); err == nil { // checkNet has seen it
+			add("--allow", e)
+		}
+	}
+	switch mode := netMode(&d.req); mode {
+	case policy.NetRegistries:
+		add("--net registries", policy.UsualPlaces(d.remotes())...)
+	case policy.NetOpen:
+		add("--net open", policy.Everywhere()...)
+	}
+	return out
+}
+
+// remotes are the hosts of the repository's remotes, as they were when the task
+// was first decided about.
+func (d *decided) remotes() []string {
+	if d.again {
+		return d.remoteHosts
+	}
+	var out []string
+	for _, r := range d.repo.Remotes() {
+		if h := source.RemoteHost(r); h != "" && !slices.Contains(out, h) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// network holds what was asked for of the network against the policy.
+func (e *enforcing) network() error {
+	q, most := &e.d.req, e.r.Net
+	mode := netMode(q)
+	if most.Value != "" && !mode.Within(most.Value) {
+		return e.above("--net", string(mode), string(most.Value), most.From)
+	}
+	if (most.From != policy.Origin{}) {
+		e.set("net", most.From)
+	}
+	for _, g := range e.d.places() {
+		flag := g.Via
+		if flag == "--allow" {
+			flag += " " + g.Item.String()
+		} else if e.r.Denies(g.Item) {
+			continue // of a list that nobody typed; the gate refuses it
+		}
+		if err := e.wish(flag, g.Item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wayOut drafts the way out of a boundary: what of the rules counts for it, what
+// listens inside, and what a reader of the plan should know.
+func (d *decided) wayOut() (*backend.Way, []task.Finding) {
+	mode := netMode(&d.req)
+	if mode == policy.NetNone {
+		return nil, nil
+	}
+	d.grants = append(d.grants, task.Grant{Kind: grantNet, Value: string(mode), Source: "flag"})
+	for _, s := range d.req.Allow {
+		d.grants = append(d.grants, task.Grant{Kind: grantAllow, Value: s, Source: "flag"})
+	}
+	if mode == policy.NetRegistries {
+		for _, h := range d.remotes() {
+			d.grants = append(d.grants, task.Grant{Kind: grantRemote, Value: h, Source: "flag"})
+		}
+	}
+	d.leaving = d.rules.Rules.Leaving(mode, d.places())
+	w, all, local := listen(d.leaving)
+	var findings []task.Finding
+	if mode == policy.NetOpen {
+		findings = append(findings, task.Finding{ID: "net-open", Axis: task.NET, Cap: 1,
+			Text: "every public address may be reached, by --net open: whatever the task can read can leave it", Fix: "name what it needs with --allow HOST:PORT"})
+	}
+	for _, at := range local {
+		findings = append(findings, task.Finding{ID: "host-service", Axis: task.NET, Cap: 2, Location: at, Text: "a service of this machine can be reached from inside"})
+	}
+	if !all {
+		findings = append(findings, task.Finding{ID: "net-proxy-only", Axis: task.NET, Cap: 2,
+			Text: fmt.Sprintf("more than %d ports are allowed; some of them only programs reach that use the proxy", maxCaught)})
+	}
+	return w, findings
+}
+
+// listen says where sockets must be inside for what rules allow; all: none of it
+// is left out. local are services of this machine.
+func listen(r *policy.Rules) (w *backend.Way, all bool, local []string) {
+	ports, at := map[uint16]bool{80: true, 443: true}, map[string]bool{}
+	all = true
+	for _, it := range reachable(r) {
+		own := it.Host == "" && it.CIDR.IsValid() && it.CIDR.IsSingleIP() && it.CIDR.Addr().IsLoopback()
+		if len(it.Ports) == 0 {
+			for _, p := range usualPorts {
+				ports[p] = true
+			}
+		}
+		for _, p := range it.Ports {
+			for n := int(p.Low); n <= int(p.High); n++ {
+				if len(ports)+len(at) >= maxCaught && !ports[uint16(n)] {
+					all = false
+					break
+				}
+				if own {
+					at[netip.AddrPortFrom(it.CIDR.Addr(), uint16(n)).String()] = true
+				} else {
+					ports[uint16(n)] = true
+				}
+			}
+		}
+		if own {
+			for _, p := range it.Ports {
+				local = append(local, netip.AddrPortFrom(it.CIDR.Addr(), p.Low).String())
+			}
+		}
+	}
+	w = &backend.Way{Proxy: proxyPort}
+	for p := range ports {
+		w.Ports = append(w.Ports, p)
+	}
+	for s := range at {
+		if a, err := netip.ParseAddrPort(s); err == nil && !ports[a.Port()] {
+			w.At = append(w.At, s)
+		}
+	}
+	slices.Sort(w.Ports)
+	sort.Strings(w.At)
+	for taken(w, w.Proxy) {
+		w.Proxy++
+	}
+	return w, all, local
+}
+
+func taken(w *backend.Way, port uint16) bool {
+	return slices.Contains(w.Ports, port) || slices.ContainsFunc(w.At, func(s string) bool { return strings.HasSuffix(s, ":"+strconv.Itoa(int(port))) })
+}
+
+// reachable lists what rules allow, or may after a question.
+func reachable(r *policy.Rules) (out []*policy.Egress) {
+	for _, g := range r.Granted {
+		out = append(out, g.Egress)
+	}
+	for _, a := range r.Asked {
+		out = append(out, a.Egress)
+	}
+	return out
+}
+
+// proxied are the variables by which programs find the proxy, and the settings of
+// those that look elsewhere.
+func proxied(w *backend.Way) map[string]string {
+	if w == nil {
+		return nil
+	}
+	proxy := "http://127.0.0.1:" + strconv.Itoa(int(w.Proxy))
+	const not = "localhost,127.0.0.1,::1"
+	return map[string]string{
+		"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "http_proxy": proxy, "https_proxy": proxy, "NO_PROXY": not, "no_proxy": not,
+		// The same port speaks SOCKS 5, but a client of Python that reads socks5h
+		// here and has no module for it ends at its start.
+		"ALL_PROXY": proxy, "all_proxy": proxy,
+		"NODE_USE_ENV_PROXY": "1", "npm_config_proxy": proxy, "npm_config_https_proxy": proxy, "npm_config_noproxy": not,
+		"YARN_HTTP_PROXY": proxy, "YARN_HTTPS_PROXY": proxy, "PIP_PROXY": proxy, "CARGO_HTTP_PROXY": proxy,
+	}
+}
+
+// mediated says what NET can be at most with a way out, and why.
+func mediated(grants []task.Grant) (level int, how string, some bool) {
+	for _, g := range grants {
+		if g.Kind != grantNet {
+			continue
+		}
+		if policy.NetMode(g.Value) == policy.NetOpen {
+			return 1, "network namespace of its own; all that no rule denies may be reached through the gate on the host, which records it", true
+		}
+		return 2, "no route leaves the network namespace; what was allowed is reached through the gate on the host, which decides by name, resolves, dials and records", true
+	}
+	return 0, "", false
+}

@@ -1,0 +1,373 @@
+package boundary
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/approval"
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/egress"
+	"github.com/caisson-dev/caisson/internal/evidence"
+	"github.com/caisson-dev/caisson/internal/policy"
+	"github.com/caisson-dev/caisson/internal/probe"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// passage is the way out of a task whose boundary this process holds: its gate,
+// and what answers at the sockets inside.
+type passage struct {
+	gate   *egress.Gate
+	record *crossings
+	served sync.WaitGroup
+	// open says that the boundary was measured: until then nothing leaves.
+	open atomic.Bool
+}
+
+// openWay makes the way out that the spec of a task names, before the first
+// program runs that could use it. Nothing leaves by it before letOut.
+func (m *Manager) openWay(l *live, inst backend.Instance) error {
+	if l.spec.Way == nil {
+		return nil
+	}
+	from, ok := inst.(backend.Listeners)
+	if !ok {
+		return task.Errorf(task.CodeUnsupported, "way", "a boundary of the backend %s has no way out", l.driver).WithHint("leave --net out")
+	}
+	s, err := from.Sockets()
+	if err != nil {
+		return err
+	}
+	p := &passage{record: &crossings{m: m, l: l}}
+	p.gate, err = egress.New(egress.Config{Judge: m.judgeWay(l, p), Recorder: p.record, Ask: m.askWay(l)})
+	if err != nil {
+		_ = s.Close()
+		return err
+	}
+	p.record.measuring = true
+	serve := func(err error) {
+		if err != nil {
+			m.cfg.Log("task " + string(l.id) + ": a part of its way out ended: " + err.Error())
+		}
+	}
+	p.served.Go(func() { serve(p.gate.ServeProxy(s.Proxy)) })
+	for _, d := range s.Direct {
+		p.served.Go(func() { serve(p.gate.ServeDirect(d)) })
+	}
+	for _, n := range s.Names {
+		p.served.Go(func() { serve(p.gate.ServeDNS(n)) })
+	}
+	l.mu.Lock()
+	l.way = p
+	l.mu.Unlock()
+	return nil
+}
+
+// letOut has the rules of the task count: its boundary was measured.
+func (l *live) letOut() {
+	if p := l.passage(); p != nil {
+		p.record.measured()
+		p.open.Store(true)
+	}
+}
+
+func (l *live) passage() *passage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.way
+}
+
+// closeWay ends every connection of the task and records how.
+func (l *live) closeWay() {
+	l.mu.Lock()
+	p := l.way
+	l.way = nil
+	l.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.gate.Close()
+	p.served.Wait()
+	p.record.end()
+}
+
+// gated is what a probe is told of the way out.
+func (l *live) gated() probe.Gate {
+	switch {
+	case l.spec.Way == nil:
+		return probe.GateNone
+	case l.open:
+		return probe.GateOpen
+	}
+	return probe.GateList
+}
+
+// judgeWay asks the rules in force about what wants to leave.
+func (m *Manager) judgeWay(l *live, p *passage) egress.Judge {
+	var mu sync.Mutex
+	var at time.Time
+	var why error
+	// Policy files are looked at again once a second at most.
+	changed := func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(at) > time.Second {
+			ctx, done := context.WithTimeout(l.ctx, startTime)
+			defer done()
+			why = m.mayBegin(ctx, l, false)
+			at = time.Now()
+		}
+		return why
+	}
+	return func(pt egress.Point) egress.Answer {
+		if !p.open.Load() {
+			return egress.Answer{Verdict: task.VerdictDeny, Rule: "the boundary is being measured"}
+		}
+		if err := changed(); err != nil {
+			return egress.Answer{Verdict: task.VerdictDeny, Rule: err.Error()}
+		}
+		r := l.leaving.Load()
+		if r == nil {
+			return egress.Answer{Verdict: task.VerdictDeny, Rule: "the task has no network any more"}
+		}
+		a, within := r.Way(policy.EgressPoint{Host: pt.Host, Addr: pt.Addr, Port: pt.Port, Method: pt.Method, Path: pt.Path})
+		rule := a.Rule
+		if a.From.Where != "" {
+			rule += " (" + a.From.String() + ")"
+		}
+		return egress.Answer{Verdict: a.Verdict, Rule: rule, Range: within}
+	}
+}
+
+// wayDoor is the door of questions that connections ask.
+const wayDoor = "egress"
+
+// askWay has a person say whether a connection may leave. Their answer is bound
+// to its destination and, where they can be read, to method and path.
+func (m *Manager) askWay(l *live) egress.Asker {
+	return func(ctx context.Context, p egress.Point, rule string) (bool, error) {
+		if l.unattended {
+			return false, task.Errorf(task.CodeDenied, "egress", "a person is to agree, and nobody attends the task")
+		}
+		ctx, stop := l.while(ctx)
+		defer stop()
+		what := pointText(p)
+		sum := sha256.Sum256([]byte(strings.Join([]string{l.plan, p.Host, p.Addr.String(), strconv.Itoa(int(p.Port)), p.Method, p.Path}, "\x00")))
+		digest := hex.EncodeToString(sum[:])
+		tool := "connect to " + what // so that a yes for the rest of the task is one for this alone
+		if l.queue.Granted(tool, digest) != "" {
+			return true, nil
+		}
+		wait := l.asking.Wait
+		if wait <= 0 {
+			wait = askTime
+		}
+		now := time.Now()
+		q := task.Question{ID: string(l.id) + "." + task.NewToken()[:6], Task: l.id, Call: what, Digest: digest, Plan: l.plan, Actor: "a program inside", Tool: tool,
+			Rule: approval.Visible(rule), Asked: now, Expires: now.Add(wait)}
+		if _, err := l.log.Append(ctx, evidence.ApprovalAsked, self, map[string]any{"question": q.ID, "call": q.Call, "tool": tool, "digest": digest, "rule": rule, "plan": q.Plan, "expires": q.Expires.UTC()}); err != nil {
+			return false, err
+		}
+		w := l.queue.Ask(q, wayDoor, digest)
+		m.hook(ctx, l, q)
+		a, err := w.Wait(ctx)
+		if err != nil {
+			dctx, done := sys.Detach(ctx, time.Minute)
+			defer done()
+			if _, lerr := l.log.Append(dctx, evidence.ApprovalVoid, self, map[string]any{"question": q.ID, "call": q.Call, "why": err.Error()}); lerr != nil {
+				m.cfg.Log("task " + string(l.id) + ": " + lerr.Error())
+			}
+			return false, err
+		}
+		if a.Allow {
+			_, err = l.log.Append(ctx, evidence.ApprovalUsed, self, map[string]any{"question": q.ID, "call": q.Call, "digest": digest})
+		}
+		return a.Allow && err == nil, err
+	}
+}
+
+// pointText is a point in words: METHOD http://HOST:PORT/PATH or HOST:PORT.
+func pointText(p egress.Point) string {
+	host := p.Host
+	if host == "" {
+		host = p.Addr.String()
+	}
+	at := net.JoinHostPort(host, strconv.Itoa(int(p.Port)))
+	if p.Method == "" {
+		return at
+	}
+	return approval.Visible(short(p.Method+" http://"+at+p.Path, 500))
+}
+
+// crossings puts on record what leaves a task, and what was not let out. What is
+// let out is durable before it happens; refusals that come again and again are
+// counted.
+type crossings struct {
+	m *Manager
+	l *live
+
+	mu        sync.Mutex
+	measuring bool
+	seen      int // while it is measured
+	folded    map[string]*folded
+	minute    time.Time // when counting of refusals began
+	told      int       // refusals that were put down since
+}
+
+// folded is a refusal that was put down once and came again.
+type folded struct {
+	body  map[string]any
+	again int
+	since time.Time
+}
+
+// foldTime is how long a refusal is counted before it is put down again, and
+// maxTold the most of them that are put down one by one in that time.
+const (
+	foldTime = time.Minute
+	maxTold  = 300
+)
+
+func (c *crossings) measured() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.measuring = false
+}
+
+// attempts is how often something inside asked for something while the boundary
+// was measured.
+func (c *crossings) attempts() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen
+}
+
+// Decided implements egress.Recorder.
+func (c *crossings) Decided(d egress.Decision) error {
+	body := map[string]any{"crossing": d.ID, "proto": string(d.Proto), "verdict": string(d.Verdict), "rule": short(d.Rule, 1000)}
+	put := func(name, value string) {
+		if value != "" {
+			body[name] = short(value, 2000)
+		}
+	}
+	if !d.Dest.Host.IsZero() {
+		to := d.Dest.Host.String()
+		if d.Dest.Port != 0 {
+			to = d.Dest.String()
+		}
+		put("to", to)
+	}
+	put("said", d.Said)
+	put("method", d.Method)
+	put("path", d.Path)
+	put("reason", string(d.Reason))
+	if d.Asked {
+		body["asked"] = true
+	}
+	ctx := context.Background()
+	if d.Verdict == task.VerdictAllow && d.Proto != egress.ProtoDNS {
+		_, err := c.l.log.Append(ctx, evidence.EgressDecided, insider, body)
+		return err
+	}
+	c.mu.Lock()
+	if c.measuring {
+		c.seen++
+		c.mu.Unlock()
+		return nil
+	}
+	due := c.fold(d, body)
+	c.mu.Unlock()
+	for _, b := range due {
+		if _, err := c.l.log.AppendBulk(ctx, evidence.EgressDecided, insider, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fold returns what is to be put down of a refusal now. Called with mu held.
+func (c *crossings) fold(d egress.Decision, body map[string]any) (due []map[string]any) {
+	now := time.Now()
+	if now.Sub(c.minute) > foldTime {
+		due = c.sweep(now)
+		c.minute, c.told = now, 0
+	}
+	key := strings.Join([]string{string(d.Proto), d.Dest.String(), string(d.Reason), string(d.Verdict)}, "\x00")
+	if d.Dest.Host.IsZero() {
+		key += "\x00" + d.Said
+	}
+	if f := c.folded[key]; f != nil {
+		f.again++
+		return due
+	}
+	if c.told >= maxTold {
+		key = "" // of too many kinds to tell them apart
+		body = map[string]any{"proto": "any", "verdict": string(task.VerdictDeny), "rule": "further refusals of other kinds than those above"}
+		if f := c.folded[key]; f != nil {
+			f.again++
+			return due
+		}
+	}
+	c.told++
+	if c.folded == nil {
+		c.folded = map[string]*folded{}
+	}
+	c.folded[key] = &folded{body: body, since: now}
+	return append(due, body)
+}
+
+// sweep returns the counts of what came again, and begins anew. Called with mu
+// held.
+func (c *crossings) sweep(now time.Time) (due []map[string]any) {
+	for _, f := range c.folded {
+		if f.again == 0 {
+			continue
+		}
+		b := map[string]any{}
+		for k, v := range f.body {
+			b[k] = v
+		}
+		b["again"], b["within_s"] = f.again, int(now.Sub(f.since).Seconds())
+		due = append(due, b)
+	}
+	c.folded = nil
+	return due
+}
+
+// end puts down what was only counted so far.
+func (c *crossings) end() {
+	c.mu.Lock()
+	due := c.sweep(time.Now())
+	c.mu.Unlock()
+	for _, b := range due {
+		if _, err := c.l.log.AppendBulk(context.Background(), evidence.EgressDecided, insider, b); err != nil {
+			c.m.cfg.Log("task " + string(c.l.id) + ": refusals of its way out are not on record: " + err.Error())
+			return
+		}
+	}
+}
+
+// Ended implements egress.Recorder.
+func (c *crossings) Ended(o egress.Outcome) {
+	body := map[string]any{"crossing": o.ID, "up": o.Up, "down": o.Down, "ms": o.Duration.Milliseconds()}
+	if o.Addr.IsValid() {
+		body["address"] = o.Addr.String()
+	}
+	if o.Reason != "" {
+		body["reason"], body["text"] = string(o.Reason), short(o.Text, 1000)
+	}
+	if _, err := c.l.log.AppendBulk(context.Background(), evidence.EgressEnded, self, body); err != nil {
+		c.m.cfg.Log("task " + string(c.l.id) + ": the end of a connection is not on record: " + err.Error())
+	}
+}
+
+// insider is who asks for something outside: a program of the task, and nobody
+// knows which.
+var insider = evidence.Actor{Kind: "task", ID: "inside"}
