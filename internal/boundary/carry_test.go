@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
 )
 
 // TestCarriedIsWhole: each field of a live task goes with it into the program that
@@ -17,7 +20,7 @@ func TestCarriedIsWhole(t *testing.T) {
 		"direct":  "a task with one is not handed over",
 		"resumed": "of a resume that is not ready", "once": "of run", "command": "of run", "only": "of run", "ready": "it is", "notes": "said when it was opened",
 		"decision": "Stamp and Until", "tools": "nothing was called", "queue": "nothing was asked", "turns": "nothing was called", "hooks": "nothing was asked",
-		"unserve": "made anew", "ctx": "made anew", "cancel": "made anew", "watch": "made anew", "mu": "", "results": "", "calls": "none",
+		"unserve": "made anew", "way": "made anew", "ctx": "made anew", "cancel": "made anew", "watch": "made anew", "mu": "", "results": "", "calls": "none",
 		"closing": "it is not", "limit": "nothing ran", "limitAt": "nothing ran", "ooms": "nothing ran",
 		"tampered": "of a record that is taken up again", "observed": "of the end", "ending": "of the end", "report": "of the end", "endErr": "of the end", "released": "of the end",
 	}
@@ -42,8 +45,40 @@ func TestCarriedIsWhole(t *testing.T) {
 	full := carried{}
 	full.Spec.Files, full.Spec.RO, full.Asking.Rules = zeros(full.Spec.Files), zeros(full.Spec.RO), zeros(full.Asking.Rules)
 	full.Rules.Rules, full.Rules.Denied, full.Rules.Hooks = zeros(full.Rules.Rules), zeros(full.Rules.Denied), zeros(full.Rules.Hooks)
+	full.Spec.Way = &backend.Way{Ports: make([]uint16, 1), At: make([]string, 1)}
+	full.Leaving.Granted, full.Leaving.Asked, full.Leaving.Denied = zeros(full.Leaving.Granted), zeros(full.Leaving.Asked), zeros(full.Leaving.Denied)
 	if _, err := sys.Pack(full); err != nil {
 		t.Error(err)
+	}
+}
+
+// Rules about connections are the same on the other side.
+func TestCarriedRules(t *testing.T) {
+	var cidr policy.CIDR
+	if err := cidr.UnmarshalText([]byte("10.0.0.0/8")); err != nil {
+		t.Fatal(err)
+	}
+	e := policy.Egress{Host: "*.a.test", CIDR: cidr, Ports: []policy.Port{{Low: 1, High: 5}}, Methods: []policy.Method{"GET"}, Path: "/x"}
+	from := policy.Origin{Source: task.SourceUser, Where: "f:1"}
+	r := &policy.Rules{
+		Net:     policy.Set[policy.NetMode]{Value: policy.NetAllowlist, From: from},
+		Granted: []policy.Granted{{Item: policy.Item{Egress: &e}, Via: "base", From: from}},
+		Asked:   []policy.Asked{{Item: policy.Item{Egress: &policy.Egress{Host: "b.test"}}, From: from}},
+		Denied:  []policy.Denied{{Item: policy.Item{Egress: &policy.Egress{CIDR: cidr}}, From: from}},
+	}
+	b, err := sys.Pack(carryRules(r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c carriedRules
+	if err := sys.Unpack(b, &c); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.rules(); err != nil || !reflect.DeepEqual(got, r) {
+		t.Errorf("%v\n%+v\n%+v", err, got, r)
+	}
+	if got, err := (carriedRules{}).rules(); got != nil || err != nil {
+		t.Errorf("no rules became %v %v", got, err)
 	}
 }
 

@@ -334,7 +334,7 @@ func (c *crossings) sweep(now time.Time) (due []map[string]any) {
 		for k, v := range f.body {
 			b[k] = v
 		}
-		b["again"], b["within_s"] = f.again, int(now.Sub(f.since).Seconds())
+		b["again"], b["within_s"] = f.again, max(1, int(now.Sub(f.since).Seconds()))
 		due = append(due, b)
 	}
 	c.folded = nil

@@ -67,15 +67,15 @@ retention, results, and what is not isolated. ` + "`caisson help levels`" + ` ex
 }
 
 func (a *app) logCommand() *cobra.Command {
-	var follow bool
+	var follow, egress bool
 	cmd := &cobra.Command{
 		Use:     "log TASK",
 		Short:   "a task's evidence: commands, exits, probes, rescue",
 		GroupID: groupTask,
 		Long: `Prints the record that caisson kept on the host, outside the boundary, as a person
 reads it. With --json every event is one line, as recorded. -f waits for more until
-the task ends.`,
-		Example:           "  caisson log fix-login\n  caisson log -f t5k\n  caisson log --json t5k | jq .type",
+the task ends. --egress shows only what left the task and what was not let out.`,
+		Example:           "  caisson log fix-login\n  caisson log --egress fix-login\n  caisson log -f t5k\n  caisson log --json t5k | jq .type",
 		Args:              exact(1, "a task"),
 		ValidArgsFunction: a.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,6 +97,14 @@ the task ends.`,
 						return err
 					}
 				}
+				if all := emit; egress {
+					emit = func(e door.Event) error {
+						if !aboutEgress(e) {
+							return nil
+						}
+						return all(e)
+					}
+				}
 				_, err := do[*door.None](a, cmd, "", "log", &door.LogIn{Task: args[0], Follow: follow}, func(c *door.Call) { c.Emit = emit })
 				if err != nil {
 					return err
@@ -110,6 +118,7 @@ the task ends.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more events until the task ends")
+	cmd.Flags().BoolVar(&egress, "egress", false, "only what left the task, and what was not let out")
 	cmd.Flags().BoolVar(&a.noPager, "no-pager", false, "do not start a pager")
 	return cmd
 }

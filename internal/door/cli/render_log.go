@@ -122,6 +122,10 @@ func (l *logText) line(e door.Event) (string, string) {
 		return s, bold
 	case "call.outcome":
 		return l.outcome(e.Body)
+	case "egress.decided":
+		return l.crossing(e.Body)
+	case "egress.ended":
+		return l.crossed(e.Body)
 	case "check.intent":
 		return l.checkBegins(e.Body), ""
 	case "check.outcome":

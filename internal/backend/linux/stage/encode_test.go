@@ -13,6 +13,7 @@ func TestEncoding(t *testing.T) {
 		Space:      []Step{{Op: "proc", Target: "/proc"}},
 		ToolFilter: []byte{0, 255, 8}, Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1<<64 - 1}}, Userns: true, Env: []string{"A=b"},
 		UserLimits: map[string]int{"max_inotify_watches": 5, "b": 6},
+		Way:        &Way{Proxy: 61080, Ports: []uint16{80, 65535}, At: []string{"127.0.0.1:5432"}},
 	}
 	var got Plan
 	if err := got.decode(p.encode()); err != nil || !reflect.DeepEqual(got, p) {
@@ -26,7 +27,7 @@ func TestEncoding(t *testing.T) {
 	// A field that is added to a type and not to its encoding would be lost in
 	// silence: what is set here must be all there is, but for the worker's
 	// filter, which goes with Rest.
-	for _, v := range []reflect.Value{reflect.ValueOf(p), reflect.ValueOf(p.Steps[0]), reflect.ValueOf(p.Rlimits[0]), reflect.ValueOf(r)} {
+	for _, v := range []reflect.Value{reflect.ValueOf(p), reflect.ValueOf(p.Steps[0]), reflect.ValueOf(p.Rlimits[0]), reflect.ValueOf(*p.Way), reflect.ValueOf(r)} {
 		for i := range v.NumField() {
 			if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "WorkerFilter" {
 				t.Errorf("%s.%s is not tested", v.Type(), name)

@@ -25,6 +25,9 @@ func OpenWay(w *Way) (fds []int, err error) {
 	if err := routeHome(unix.AF_INET); err != nil {
 		return nil, fail(step, "route all addresses to loopback", err)
 	}
+	if err := ownAddress(); err != nil {
+		return nil, fail(step, "give loopback an address", err)
+	}
 	// Without IPv6 here nothing of it can be reached, routed or not.
 	six := routeHome(unix.AF_INET6) == nil
 	open := func(network int, at netip.AddrPort) error {
@@ -108,24 +111,40 @@ func routeHome(family int) error {
 	if err != nil {
 		return err
 	}
+	body := []byte{byte(family), 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_BOOT, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0}
+	return netlink(unix.RTM_NEWROUTE, append(body, attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, uint32(lo)))...))
+}
+
+// ownAddress gives loopback an address that is not called so: without one, the C
+// library finds no address of a name for whoever asks for those that can be used
+// (AI_ADDRCONFIG). It is among the addresses that stand for names and stands for
+// none.
+func ownAddress() error {
+	lo, err := loopbackIndex()
+	if err != nil {
+		return err
+	}
+	a := []byte{198, 19, 255, 254}
+	body := binary.NativeEndian.AppendUint32([]byte{unix.AF_INET, 32, 0, unix.RT_SCOPE_UNIVERSE}, uint32(lo))
+	return netlink(unix.RTM_NEWADDR, append(append(body, attr(unix.IFA_LOCAL, a)...), attr(unix.IFA_ADDRESS, a)...))
+}
+
+// attr is one attribute of four bytes.
+func attr(kind uint16, value []byte) []byte {
+	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofRtAttr+len(value)))
+	return append(binary.NativeEndian.AppendUint16(b, kind), value...)
+}
+
+// netlink has the kernel make something, and waits for its word.
+func netlink(kind uint16, body []byte) error {
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(s)
 	e := binary.NativeEndian
-	attr := func(kind, value int) []byte {
-		b := e.AppendUint16(nil, 8)
-		b = e.AppendUint16(b, uint16(kind))
-		return e.AppendUint32(b, uint32(value))
-	}
-	body := []byte{byte(family), 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_BOOT, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0}
-	body = append(body, attr(unix.RTA_OIF, lo)...)
-	if family == unix.AF_INET6 {
-		body = append(body, attr(unix.RTA_PRIORITY, 1024)...)
-	}
 	msg := e.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))
-	msg = e.AppendUint16(msg, unix.RTM_NEWROUTE)
+	msg = e.AppendUint16(msg, kind)
 	msg = e.AppendUint16(msg, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	msg = e.AppendUint64(msg, 0) // sequence, port: the kernel answers on this socket alone
 	if err := unix.Sendto(s, append(msg, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
