@@ -170,6 +170,9 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 			ways[a] = []string{d.caps.Fix}
 		}
 	}
+	if netMode(&d.req) == policy.NetOpen {
+		ways[task.NET] = append(ways[task.NET], "name what it needs with --allow HOST:PORT, instead of --net open")
+	}
 	k, err := m.know(ctx, d, id, argv, ways, look)
 	if err != nil {
 		return err

@@ -152,6 +152,16 @@ func (d *decided) wayOut() (*backend.Way, []task.Finding) {
 	return w, findings
 }
 
+// loud says what is never silent: that everything may be reached.
+func loud(d *decided) (out []string) {
+	for _, f := range d.plan.Plan.Findings {
+		if f.ID == "net-open" {
+			out = append(out, f.Text+"; "+f.Fix)
+		}
+	}
+	return out
+}
+
 // listen says where sockets must be inside for what rules allow; all: none of it
 // is left out. local are services of this machine.
 func listen(r *policy.Rules) (w *backend.Way, all bool, local []string) {

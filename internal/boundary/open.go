@@ -334,7 +334,7 @@ func (m *Manager) build(ctx context.Context, l *live, d *decided, progress func(
 		if uncommitted := look.said(); uncommitted != "" {
 			l.notes = append(l.notes, uncommitted)
 		}
-		l.notes = append(l.notes, weaker(d)...)
+		l.notes = append(append(l.notes, weaker(d)...), loud(d)...)
 		prep.Ref.Notes = l.notes
 		err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
 			if err := tx.SetResources(l.id, present(l, d.repo.Ref, mayPin(d.repo), st.inst.Resources())); err != nil {

@@ -289,7 +289,7 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	l.open = netMode(&d.req) == policy.NetOpen
 	l.decision.begin(d)
 	l.spec.Token = task.NewToken() // of the boundary; the files keep theirs
-	l.notes = weaker(d)
+	l.notes = append(weaker(d), loud(d)...)
 	if _, err := l.log.Append(ctx, evidence.ResumeIntent, m.actor(), d.record(map[string]any{
 		"from": t.View.State, "retention": t.View.Retention, "env": envNames(l.secrets), "version": m.cfg.Version, "backend": d.driver.Name()})); err != nil {
 		return err

@@ -137,6 +137,14 @@ func (s *session) direct(to netip.AddrPort) {
 		s.g.unreadable(ProtoDirect, to.String(), err)
 		return
 	}
+	// Port 80 is HTTP or nothing, so each request is decided about, by its method
+	// and path as well, where some of them may be allowed at all.
+	if d.Port == 80 {
+		if a := s.g.Judge(Point{Proto: ProtoDirect, Host: d.Host.Name(), Addr: d.Host.Addr()}); a.Verdict == task.VerdictAllow || a.Verdict == task.VerdictAsk {
+			s.http(&d)
+			return
+		}
+	}
 	c, err := s.g.Open(s.g.ctx, Request{Proto: ProtoDirect, Dest: d})
 	if err != nil {
 		return
