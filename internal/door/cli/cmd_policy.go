@@ -248,9 +248,12 @@ func (a *app) policyExplain() *cobra.Command {
   credential HANDLE           grant ptrace|userns
   command PROGRAM WORD…       tool NAME [PATH | PROGRAM WORD…]
 
-deny counts before ask and ask before allow. What nothing grants is denied.`,
-		Example: "  caisson policy explain egress registry.example.com:443\n  caisson policy explain mount ~/.ssh\n  caisson policy explain -- tool shell git push --force", Args: cobra.ArbitraryArgs,
+HOST:PORT alone is about egress. deny counts before ask and ask before allow. What nothing grants is denied.`,
+		Example: "  caisson policy explain registry.example.com:443\n  caisson policy explain mount ~/.ssh\n  caisson policy explain -- tool shell git push --force", Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && strings.Contains(args[0], ":") {
+				args = []string{"egress", args[0]}
+			}
 			if len(args) < 2 {
 				return usagef(cmd, "%s needs a kind and what it is about", cmd.CommandPath())
 			}

@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+func TestParseAllow(t *testing.T) {
+	for s, want := range map[string]string{
+		"example.com:443": "example.com:443", "EXAMPLE.com.:443": "example.com:443", "*.example.com:8000-8100": "*.example.com:8000-8100", "**:443": "**:443", "a.test:*": "a.test",
+		"127.0.0.1:5432": "127.0.0.1/32:5432", "10.0.0.0/8:5432": "10.0.0.0/8:5432", "[::1]:80": "::1/128:80", "[fd00::/8]:80": "fd00::/8:80",
+		"https://example.com": "example.com:443", "https://example.com:8443/": "example.com:8443", "http://a.test/pub": "a.test:80 /pub", "GET http://a.test/pub": "GET a.test:80 /pub", "http://10.0.0.1/": "10.0.0.1/32:80",
+	} {
+		e, err := ParseAllow(s)
+		if err != nil || e.String() != want {
+			t.Errorf("%q: %q %v, want %q", s, e, err, want)
+		}
+	}
+	for _, s := range []string{
+		"", " ", ":", ":443", "example.com", "example.com:", "example.com:0", "example.com:65536", "example.com:http", "example.com:443:443", "*:443", "a.*.test:443", "::1:80", "[::1:80", "[::ffff:10.0.0.1]:80",
+		"2852039166:80", "0251.0376.0251.0376:80", "127.1:80", "0x7f.1:80", "10.0.0.1/8:80", "localhost:80", "x.localhost:80", "@origin:443", "user@example.com:443", "ex ample.com:443", "exämple.com:443",
+		"https://example.com/below", "GET https://example.com/", "ftp://example.com/", "http://u:p@example.com/", "http://example.com/a/../b",
+	} {
+		if e, err := ParseAllow(s); err == nil {
+			t.Errorf("%q was read as %q", s, e)
+		}
+	}
+}
+
+func TestNetWithin(t *testing.T) {
+	order := []NetMode{NetNone, NetAllowlist, NetRegistries, NetOpen}
+	for i, a := range order {
+		for j, b := range order {
+			if got := a.Within(b); got != (i <= j) {
+				t.Errorf("%s within %s: %v", a, b, got)
+			}
+		}
+	}
+	for _, bad := range []NetMode{"", "all"} {
+		if NetAllowlist.Within(bad) || NetOpen.Within(bad) {
+			t.Errorf("%q holds something", bad)
+		}
+	}
+	if NetMode("all").Within(NetRegistries) {
+		t.Error("what is no mode is within one")
+	}
+}
+
+// TestLeaving: what is denied counts before what a flag allows, and a network that
+// the policy has narrowed since is none.
+func TestLeaving(t *testing.T) {
+	allowed := []Granted{{Item: Item{Egress: &Egress{Host: "a.test"}}, Via: "--allow"}, {Item: Item{Egress: &Egress{CIDR: mustCIDR("169.254.0.0/16")}}, Via: "--allow"}}
+	name := EgressPoint{Host: "a.test", Port: 443}
+	meta := EgressPoint{Addr: netip.MustParseAddr("169.254.169.254"), Port: 80}
+	for _, c := range []struct {
+		r    *Rules
+		net  NetMode
+		p    EgressPoint
+		want task.Verdict
+	}{
+		{nil, NetAllowlist, name, task.VerdictAllow},
+		{nil, NetAllowlist, meta, task.VerdictDeny},
+		{nil, NetNone, name, task.VerdictDeny},
+		{&Rules{}, NetAllowlist, name, task.VerdictAllow},
+		{&Rules{Denied: []Denied{{Item: Item{Egress: &Egress{Host: "*.test"}}}}}, NetOpen, name, task.VerdictDeny},
+		{&Rules{Net: Set[NetMode]{Value: NetNone}}, NetAllowlist, name, task.VerdictDeny},
+		{&Rules{Net: Set[NetMode]{Value: NetAllowlist}}, NetRegistries, name, task.VerdictDeny},
+		{&Rules{Net: Set[NetMode]{Value: NetRegistries}}, NetAllowlist, name, task.VerdictAllow},
+		{&Rules{}, NetAllowlist, EgressPoint{Host: "b.test", Port: 443}, task.VerdictDeny},
+	} {
+		if a, _ := c.r.Leaving(c.net, allowed).Way(c.p); a.Verdict != c.want {
+			t.Errorf("%+v %s %+v: %v", c.r, c.net, c.p, a)
+		}
+	}
+}
+
+// TestUsualPlaces: a remote that is no name opens nothing.
+func TestUsualPlaces(t *testing.T) {
+	have := map[Host]bool{}
+	for _, e := range UsualPlaces([]string{"git.test", "10.0.0.1", "", "a b"}) {
+		have[e.Host] = true
+		if e.Host == "" || len(e.Ports) == 0 {
+			t.Errorf("%v", e)
+		}
+	}
+	if !have["git.test"] || !have["pypi.org"] || len(have) != len(Registries)+1 {
+		t.Errorf("%v", have)
+	}
+}
