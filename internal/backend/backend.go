@@ -63,6 +63,7 @@ type Spec struct {
 	Source  Mount   // the task's source; Writable except in a throwaway boundary
 	Objects []Mount // the user's object stores, read-only, below ObjectsDir
 	Out     Mount   // the output store
+	Write   []Mount // further folders of the task's own, Writable; one below the source lies over it
 	RO      []Mount // granted by a person
 	Tools   []Mount // toolchains found on PATH
 	Rootfs  string  // a folder to use as read-only root instead of host system folders
@@ -101,6 +102,10 @@ type Way struct {
 // ObjectsDir is the one reserved path inside below which the user's object
 // stores appear read-only, as 0, 1, ….
 const ObjectsDir = "/run/boundary/objects"
+
+// DepsDir is where package managers of a task whose dependencies are installed in
+// a phase of their own keep what they fetched.
+const DepsDir = "/run/boundary/deps"
 
 // OutDir is where the output store appears inside.
 const OutDir = "/run/boundary/out"

@@ -284,7 +284,7 @@ var knownBackends = []string{"linux", "docker", "podman", "oci", "gvisor", "vm",
 // what a person granted.
 func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Finding, error) {
 	way, findings := d.wayOut()
-	env, envGrants, err := environment(d.req, id, m.cfg.Identity, m.cfg.Environ, proxied(way))
+	env, envGrants, err := environment(d.req, id, m.cfg.Identity, m.cfg.Environ, merged(proxied(way), deps(d.req.Phase)))
 	if err != nil {
 		return nil, err
 	}
@@ -299,6 +299,9 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		Out:    backend.Mount{Source: filepath.Join(dir, "out"), Target: backend.OutDir, Writable: true},
 		Way:    way, Env: env, Git: d.repo.Identity, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
 		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir},
+	}
+	if d.req.Phase == phaseInstall {
+		s.Write = append(s.Write, backend.Mount{Source: filepath.Join(dir, "deps"), Target: backend.DepsDir, Writable: true})
 	}
 	shape(&s, d.repo.Ref, id)
 	if s.Limits.Timeout == 0 {

@@ -19,7 +19,8 @@ import (
 const (
 	grantNet    = "net"    // the mode
 	grantAllow  = "allow"  // HOST:PORT of --allow
-	grantRemote = "remote" // a host of the repository's remotes, with --net registries
+	grantRemote = "remote" // a host of the repository's remotes, with --net registries or --phase install
+	grantPhase  = "phase"  // "install": dependencies may be installed in a boundary of their own
 )
 
 // proxyPort is where programs inside find the proxy, unless somebody else has it.
@@ -51,6 +52,9 @@ func checkNet(q *task.Request) error {
 	if netMode(q) == policy.NetNone && len(q.Allow) > 0 {
 		return task.Errorf(task.CodeUsage, "plan", "--allow %s and --net none contradict each other", q.Allow[0]).WithHint("leave one of the two out")
 	}
+	if q.Phase != "" && q.Phase != phaseInstall {
+		return task.Errorf(task.CodeUsage, "plan", "--phase does not know %q", q.Phase).WithHint("it takes install")
+	}
 	for _, s := range q.Allow {
 		if _, err := policy.ParseAllow(s); err != nil {
 			return task.Errorf(task.CodeUsage, "plan", "--allow %v", err).WithHint("for example --allow example.com:443, --allow '*.example.com:443' or --allow 127.0.0.1:5432")
@@ -73,9 +77,18 @@ func (d *decided) places() (out []policy.Granted) {
 	}
 	switch mode := netMode(&d.req); mode {
 	case policy.NetRegistries:
-		add("--net registries", policy.UsualPlaces(d.remotes())...)
+		out = append(out, d.usual("--net registries")...)
 	case policy.NetOpen:
 		add("--net open", policy.Everywhere()...)
+	}
+	return out
+}
+
+// usual are the registries and the repository's remotes.
+func (d *decided) usual(via string) (out []policy.Granted) {
+	es := policy.UsualPlaces(d.remotes())
+	for i := range es {
+		out = append(out, policy.Granted{Item: policy.Item{Egress: &es[i]}, Via: via, From: policy.Origin{Source: task.SourceFlag}})
 	}
 	return out
 }
@@ -105,7 +118,14 @@ func (e *enforcing) network() error {
 	if (most.From != policy.Origin{}) {
 		e.set("net", most.From)
 	}
-	for _, g := range e.d.places() {
+	list := e.d.places()
+	if q.Phase == phaseInstall {
+		if most.Value != "" && !policy.NetRegistries.Within(most.Value) {
+			return e.above("--phase", phaseInstall+", which reaches "+string(policy.NetRegistries)+",", string(most.Value), most.From)
+		}
+		list = append(list, e.d.usual("--phase install")...)
+	}
+	for _, g := range list {
 		flag := g.Via
 		if flag == "--allow" {
 			flag += " " + g.Item.String()
@@ -123,17 +143,20 @@ func (e *enforcing) network() error {
 // listens inside, and what a reader of the plan should know.
 func (d *decided) wayOut() (*backend.Way, []task.Finding) {
 	mode := netMode(&d.req)
+	if mode == policy.NetRegistries || d.req.Phase == phaseInstall {
+		for _, h := range d.remotes() {
+			d.grants = append(d.grants, task.Grant{Kind: grantRemote, Value: h, Source: "flag"})
+		}
+	}
+	if d.req.Phase == phaseInstall {
+		d.grants = append(d.grants, task.Grant{Kind: grantPhase, Value: phaseInstall, Source: "flag"})
+	}
 	if mode == policy.NetNone {
 		return nil, nil
 	}
 	d.grants = append(d.grants, task.Grant{Kind: grantNet, Value: string(mode), Source: "flag"})
 	for _, s := range d.req.Allow {
 		d.grants = append(d.grants, task.Grant{Kind: grantAllow, Value: s, Source: "flag"})
-	}
-	if mode == policy.NetRegistries {
-		for _, h := range d.remotes() {
-			d.grants = append(d.grants, task.Grant{Kind: grantRemote, Value: h, Source: "flag"})
-		}
 	}
 	d.leaving = d.rules.Rules.Leaving(mode, d.places())
 	w, all, local := listen(d.leaving)

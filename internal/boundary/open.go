@@ -284,6 +284,9 @@ func (m *Manager) markFolder(l *live) error {
 	if err == nil {
 		err = os.Mkdir(filepath.Join(l.dir, "out"), 0o700)
 	}
+	if err == nil && len(l.spec.Write) > 0 {
+		err = os.Mkdir(filepath.Join(l.dir, "deps"), 0o700)
+	}
 	if err != nil {
 		return task.Errorf(task.CodeStateStore, "open", "cannot write the task's folder: %w", err)
 	}
@@ -389,7 +392,7 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing, 
 	var report []byte
 	err := werr
 	if err == nil {
-		proved, seen, findings, report, err = m.probe(ctx, st, &l.spec, hostLevels(d.repo.Ref, d.grants), l)
+		proved, seen, findings, report, err = m.probe(ctx, st, &l.spec, hostLevels(d.repo.Ref, d.grants), l.passage())
 	}
 	if rerr := <-recorded; err == nil {
 		err = rerr

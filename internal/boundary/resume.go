@@ -235,6 +235,8 @@ func (m *Manager) asDecided(v *task.View, env []string) (*decided, error) {
 			d.req.RO = append(d.req.RO, g.Value)
 		case "ptrace", "userns":
 			d.req.Grants = append(d.req.Grants, g.Kind)
+		case grantPhase:
+			d.req.Phase = g.Value
 		case grantNet:
 			d.req.Net = g.Value
 		case grantAllow:

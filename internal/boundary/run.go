@@ -27,7 +27,20 @@ func (m *Manager) Run(ctx context.Context, req task.Request, cmd task.Command, i
 	}
 	m.say(l.notes)
 	l.once = true
-	out, ran, err := m.call(ctx, l, cmd, io)
+	var out task.Outcome
+	ran := false
+	if req.Phase == phaseInstall {
+		ictx, icancel := context.WithCancelCause(ctx)
+		stopListening := cancelOn(io.Cancels, icancel)
+		err = m.installAll(ictx, l, io.Progress)
+		stopListening()
+		icancel(nil)
+	}
+	if err == nil {
+		out, ran, err = m.call(ctx, l, cmd, io)
+	} else {
+		closeFiles(io.Files[:])
+	}
 	// A worker that died under it leaves no status, least of all success.
 	known := ran && task.CodeOf(err) != task.CodeOutcomeUnknown
 	failed := err != nil || out.Exit != 0

@@ -71,9 +71,9 @@ var _ = sys.RegisterFaults("probe.planted")
 // boundary's record is theirs too.
 func plantToken(token string) string { return token[:12] }
 
-// probe measures a boundary from inside and outside. l is the task whose way out
-// it has; nil: it has none.
-func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host map[task.Axis]vouched, l *live) (task.Vector, map[task.Axis]string, []task.Finding, []byte, error) {
+// probe measures a boundary from inside and outside. way is its way out; nil: it
+// has none.
+func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host map[task.Axis]vouched, way *passage) (task.Vector, map[task.Axis]string, []task.Finding, []byte, error) {
 	fail := func(err error) (task.Vector, map[task.Axis]string, []task.Finding, []byte, error) {
 		return nil, nil, nil, nil, task.Errorf(task.CodeProbeMismatch, "probe", "the boundary could not be measured: %w", err).
 			WithHint("nothing was executed; `caisson doctor` tries the same layers one by one")
@@ -90,8 +90,8 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 		return fail(err)
 	}
 	spec := m.probeSpec(s)
-	if l != nil {
-		spec.Gate = l.gated()
+	if way != nil {
+		spec.Gate = way.kind
 	}
 	plants.Apply(&spec)
 	data, err := spec.Encode()
@@ -107,8 +107,8 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 		return fail(err)
 	}
 	obs := probe.Observation{Levels: task.Vector{}, Seen: map[task.Axis]string{}, Touched: plants.Touched()}
-	if l != nil && l.passage() != nil {
-		obs.Gated = l.passage().record.attempts()
+	if way != nil {
+		obs.Gated = way.record.attempts()
 	}
 	for a, l := range seen.Levels {
 		obs.Levels[a], obs.Seen[a] = l, seen.Seen[a]
@@ -162,7 +162,7 @@ func (m *Manager) probeSpec(s *backend.Spec) probe.Spec {
 	spec.Ptrace, spec.Userns, spec.OwnRoot = s.Ptrace, s.Userns, s.Rootfs != ""
 	spec.Writable = []string{s.Home, "/tmp"}
 	spec.ReadOnly = []string{"/", "/usr", "/etc"}
-	for _, mt := range []backend.Mount{s.Source, s.Out} {
+	for _, mt := range append([]backend.Mount{s.Source, s.Out}, s.Write...) {
 		if mt.Writable {
 			spec.Writable = append(spec.Writable, mt.Target)
 		} else if mt.Target != "" {

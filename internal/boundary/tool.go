@@ -232,6 +232,8 @@ func (l *live) target(k *toolCall) error {
 		k.names = []string{l.inOut(a.Path)}
 	case *contract.ShellArgs:
 		return l.program(k, a)
+	case *contract.InstallDependenciesArgs:
+		return l.installer(k, a)
 	}
 	return nil
 }
@@ -308,6 +310,8 @@ func (k *toolCall) intent(res *task.ToolResult) map[string]any {
 	case *contract.ShellArgs:
 		body["argv"], body["dir"], body["tty"], body["background"] = shortened(k.argv), k.dir, a.PTY, a.Background
 		body["env"], body["stdin_bytes"] = keys(a.Env), len(a.Stdin)
+	case *contract.InstallDependenciesArgs:
+		body["argv"] = shortened(k.argv)
 	case *contract.GlobArgs:
 		body["pattern"] = short(a.Pattern, 1000)
 	case *contract.GrepArgs:
@@ -429,8 +433,7 @@ func (m *Manager) carryOut(ctx context.Context, l *live, k *toolCall, res *task.
 	case *contract.PublishArtifactArgs:
 		out, err = m.publish(ctx, l, k, a)
 	case *contract.InstallDependenciesArgs:
-		return nil, task.Errorf(task.CodeUnsupported, "tool", "install_dependencies needs the network, and a boundary of this version has none").
-			WithHint("bring what is needed in with --ro DIR, or install it from files of the task with shell")
+		out, sum, err = m.installTool(ctx, l, k, res)
 	default:
 		return nil, m.fileTool(ctx, l, k, res)
 	}

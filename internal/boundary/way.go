@@ -21,37 +21,43 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-// passage is the way out of a task whose boundary this process holds: its gate,
-// and what answers at the sockets inside.
+// passage is the way out of one boundary: its gate, and what answers at the
+// sockets inside.
 type passage struct {
 	gate   *egress.Gate
+	kind   probe.Gate
 	record *crossings
 	served sync.WaitGroup
 	// open says that the boundary was measured: until then nothing leaves.
 	open atomic.Bool
 }
 
-// openWay makes the way out that the spec of a task names, before the first
-// program runs that could use it. Nothing leaves by it before letOut.
-func (m *Manager) openWay(l *live, inst backend.Instance) error {
-	if l.spec.Way == nil {
-		return nil
-	}
-	from, ok := inst.(backend.Listeners)
+// passing says what a passage is for.
+type passing struct {
+	inst  backend.Instance
+	kind  probe.Gate
+	phase string // for the record; empty: the task itself
+	// rules are those that count now, nil for none; an error lets nothing out.
+	rules func() (*policy.Rules, error)
+}
+
+// pass makes the way out of a boundary before the first program runs that could
+// use it. Nothing leaves by it before letOut. The caller ends it with end.
+func (m *Manager) pass(l *live, w passing) (*passage, error) {
+	from, ok := w.inst.(backend.Listeners)
 	if !ok {
-		return task.Errorf(task.CodeUnsupported, "way", "a boundary of the backend %s has no way out", l.driver).WithHint("leave --net out")
+		return nil, task.Errorf(task.CodeUnsupported, "way", "a boundary of the backend %s has no way out", l.driver).WithHint("leave --net out")
 	}
 	s, err := from.Sockets()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p := &passage{record: &crossings{m: m, l: l}}
-	p.gate, err = egress.New(egress.Config{Judge: m.judgeWay(l, p), Recorder: p.record, Ask: m.askWay(l)})
+	p := &passage{kind: w.kind, record: &crossings{m: m, l: l, phase: w.phase, measuring: true}}
+	p.gate, err = egress.New(egress.Config{Judge: p.judge(w.rules), Recorder: p.record, Ask: m.askWay(l)})
 	if err != nil {
 		_ = s.Close()
-		return err
+		return nil, err
 	}
-	p.record.measuring = true
 	serve := func(err error) {
 		if err != nil {
 			m.cfg.Log("task " + string(l.id) + ": a part of its way out ended: " + err.Error())
@@ -64,17 +70,45 @@ func (m *Manager) openWay(l *live, inst backend.Instance) error {
 	for _, n := range s.Names {
 		p.served.Go(func() { serve(p.gate.ServeDNS(n)) })
 	}
+	return p, nil
+}
+
+// letOut has the rules count: the boundary was measured.
+func (p *passage) letOut() {
+	p.record.measured()
+	p.open.Store(true)
+}
+
+// end ends every connection and records how.
+func (p *passage) end() {
+	p.gate.Close()
+	p.served.Wait()
+	p.record.end()
+}
+
+// openWay makes the way out that the spec of a task names.
+func (m *Manager) openWay(l *live, inst backend.Instance) error {
+	if l.spec.Way == nil {
+		return nil
+	}
+	kind := probe.GateList
+	if l.open {
+		kind = probe.GateOpen
+	}
+	p, err := m.pass(l, passing{inst: inst, kind: kind, rules: m.leavingOf(l)})
+	if err != nil {
+		return err
+	}
 	l.mu.Lock()
 	l.way = p
 	l.mu.Unlock()
 	return nil
 }
 
-// letOut has the rules of the task count: its boundary was measured.
+// letOut lets out of the task what its rules allow, from here on.
 func (l *live) letOut() {
 	if p := l.passage(); p != nil {
-		p.record.measured()
-		p.open.Store(true)
+		p.letOut()
 	}
 }
 
@@ -84,38 +118,24 @@ func (l *live) passage() *passage {
 	return l.way
 }
 
-// closeWay ends every connection of the task and records how.
+// closeWay ends the way out of the task.
 func (l *live) closeWay() {
 	l.mu.Lock()
 	p := l.way
 	l.way = nil
 	l.mu.Unlock()
-	if p == nil {
-		return
+	if p != nil {
+		p.end()
 	}
-	p.gate.Close()
-	p.served.Wait()
-	p.record.end()
 }
 
-// gated is what a probe is told of the way out.
-func (l *live) gated() probe.Gate {
-	switch {
-	case l.spec.Way == nil:
-		return probe.GateNone
-	case l.open:
-		return probe.GateOpen
-	}
-	return probe.GateList
-}
-
-// judgeWay asks the rules in force about what wants to leave.
-func (m *Manager) judgeWay(l *live, p *passage) egress.Judge {
+// leavingOf returns the rules about a task's connections that are in force. Policy
+// files are looked at again once a second at most.
+func (m *Manager) leavingOf(l *live) func() (*policy.Rules, error) {
 	var mu sync.Mutex
 	var at time.Time
 	var why error
-	// Policy files are looked at again once a second at most.
-	changed := func() error {
+	return func() (*policy.Rules, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if time.Since(at) > time.Second {
@@ -124,17 +144,21 @@ func (m *Manager) judgeWay(l *live, p *passage) egress.Judge {
 			why = m.mayBegin(ctx, l, false)
 			at = time.Now()
 		}
-		return why
+		return l.leaving.Load(), why
 	}
+}
+
+// judge asks the rules about what wants to leave.
+func (p *passage) judge(rules func() (*policy.Rules, error)) egress.Judge {
 	return func(pt egress.Point) egress.Answer {
 		if !p.open.Load() {
 			return egress.Answer{Verdict: task.VerdictDeny, Rule: "the boundary is being measured"}
 		}
-		if err := changed(); err != nil {
+		r, err := rules()
+		switch {
+		case err != nil:
 			return egress.Answer{Verdict: task.VerdictDeny, Rule: err.Error()}
-		}
-		r := l.leaving.Load()
-		if r == nil {
+		case r == nil:
 			return egress.Answer{Verdict: task.VerdictDeny, Rule: "the task has no network any more"}
 		}
 		a, within := r.Way(policy.EgressPoint{Host: pt.Host, Addr: pt.Addr, Port: pt.Port, Method: pt.Method, Path: pt.Path})
@@ -210,8 +234,9 @@ func pointText(p egress.Point) string {
 // let out is durable before it happens; refusals that come again and again are
 // counted.
 type crossings struct {
-	m *Manager
-	l *live
+	m     *Manager
+	l     *live
+	phase string
 
 	mu        sync.Mutex
 	measuring bool
@@ -241,6 +266,13 @@ func (c *crossings) measured() {
 	c.measuring = false
 }
 
+// of says whose crossing it is, where it is not the task's own.
+func (c *crossings) of(body map[string]any) {
+	if c.phase != "" {
+		body["phase"] = c.phase
+	}
+}
+
 // attempts is how often something inside asked for something while the boundary
 // was measured.
 func (c *crossings) attempts() int {
@@ -252,6 +284,7 @@ func (c *crossings) attempts() int {
 // Decided implements egress.Recorder.
 func (c *crossings) Decided(d egress.Decision) error {
 	body := map[string]any{"crossing": d.ID, "proto": string(d.Proto), "verdict": string(d.Verdict), "rule": short(d.Rule, 1000)}
+	c.of(body)
 	put := func(name, value string) {
 		if value != "" {
 			body[name] = short(value, 2000)
@@ -357,6 +390,7 @@ func (c *crossings) end() {
 // Ended implements egress.Recorder.
 func (c *crossings) Ended(o egress.Outcome) {
 	body := map[string]any{"crossing": o.ID, "up": o.Up, "down": o.Down, "ms": o.Duration.Milliseconds()}
+	c.of(body)
 	if o.Addr.IsValid() {
 		body["address"] = o.Addr.String()
 	}

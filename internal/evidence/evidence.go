@@ -64,9 +64,11 @@ const (
 	ToolRefused       Type = "tool.refused"  // by a rule, a person, or for what is asked; nothing was done
 	ToolIntent        Type = "tool.intent"
 	ToolOutcome       Type = "tool.outcome"
-	ShellEnded        Type = "shell.ended"    // of a background shell
-	EgressDecided     Type = "egress.decided" // something inside asked for something outside
-	EgressEnded       Type = "egress.ended"   // what became of what was let out
+	ShellEnded        Type = "shell.ended"     // of a background shell
+	InstallIntent     Type = "install.intent"  // dependencies are about to be installed, in a boundary of their own
+	InstallOutcome    Type = "install.outcome" // what came of it
+	EgressDecided     Type = "egress.decided"  // something inside asked for something outside
+	EgressEnded       Type = "egress.ended"    // what became of what was let out
 	ArtifactKept      Type = "artifact.kept"
 	LimitHit          Type = "limit.hit"
 	WorkFound         Type = "work.found"
@@ -100,7 +102,7 @@ const (
 var Types = []Type{
 	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, Revoked, ApprovalAsked, ApprovalAnswered, ApprovalUsed, ApprovalVoid, SourcePrepared,
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
-	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, EgressDecided, EgressEnded, ArtifactKept, LimitHit, WorkFound,
+	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, InstallIntent, InstallOutcome, EgressDecided, EgressEnded, ArtifactKept, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
 	TaskClosed, ChildEnded, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
 	ExportIntent, ExportOutcome, CheckoutChanged, LogRepaired,

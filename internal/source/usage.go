@@ -23,7 +23,7 @@ const maxUsage = math.MaxInt64 / 2
 // were full: what it may become is what a limit is about.
 func Usage(ctx context.Context, taskDir string) (int64, error) {
 	var sum int64
-	for _, sub := range []string{"source", "out"} {
+	for _, sub := range []string{"source", "out", "deps"} {
 		root, err := tree.OpenRoot(filepath.Join(taskDir, sub))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

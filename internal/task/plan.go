@@ -109,6 +109,7 @@ type Request struct {
 	Grants     []string `json:"grants"`          // "ptrace", "userns"
 	Net        string   `json:"net,omitempty"`   // "none", "registries", "allowlist", "open"; empty: allowlist with Allow, else none
 	Allow      []string `json:"allow,omitempty"` // HOST:PORT
+	Phase      string   `json:"phase,omitempty"` // "install": dependencies may be installed in a boundary of their own
 	Limits     Limits   `json:"limits"`
 	Keep       Keep     `json:"keep"`
 	Trust      bool     `json:"trust"`

@@ -38,6 +38,18 @@ func (p *place) begin(args ...string) *exec.Cmd {
 	return cmd
 }
 
+// killSupervisor ends the supervisor of a task as a crash would.
+func (p *place) killSupervisor(task string) {
+	p.t.Helper()
+	v := harness.Decode[struct{ Supervisor struct{ PID int } }](p.t, p.OK(p.t, p.repo, "show", "--json", task))
+	if v.Supervisor.PID < 2 {
+		p.t.Fatal("the task has no supervisor")
+	}
+	if err := syscall.Kill(v.Supervisor.PID, syscall.SIGKILL); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 const download = "curl -sS -o /dev/null http://a.test/endless"
 
 // TestEnds: whatever ends a task ends its connections, on both sides, and the
@@ -59,10 +71,7 @@ func TestEnds(t *testing.T) {
 			case "close":
 				p.OK(p.t, p.repo, "close", "--discard", task)
 			case "kill":
-				v := harness.Decode[struct{ Supervisor struct{ PID int } }](p.t, p.OK(p.t, p.repo, "show", "--json", task))
-				if err := syscall.Kill(v.Supervisor.PID, syscall.SIGKILL); err != nil {
-					p.t.Fatal(err)
-				}
+				p.killSupervisor(task)
 			case "run":
 				_ = cmd.Process.Signal(syscall.SIGTERM)
 			}

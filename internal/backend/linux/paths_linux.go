@@ -216,7 +216,7 @@ func checkPaths(s backend.Spec, mt mountTable) error {
 	if err := checkHome(s.Home); err != nil {
 		return err
 	}
-	for _, m := range []backend.Mount{s.Source, s.Out} {
+	for _, m := range append([]backend.Mount{s.Source, s.Out}, s.Write...) {
 		if m.Source == "" || !m.Writable {
 			continue
 		}
@@ -249,7 +249,7 @@ func checkPaths(s backend.Spec, mt mountTable) error {
 			return unsafePath("the folder %s is where services of the host keep their sockets", m.Source).WithHint("copy what is needed to another folder")
 		}
 	}
-	for _, m := range append([]backend.Mount{s.Source}, s.Objects...) {
+	for _, m := range append(append([]backend.Mount{s.Source}, s.Write...), s.Objects...) {
 		for _, p := range own {
 			if m.Source != "" && p.containedBy(m.Source, mt) {
 				return unsafePath("the folder %s would show %s %s", m.Source, p.why, p.name).WithHint(keptApart)

@@ -140,7 +140,7 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	}
 	p.Steps, p.Space = pl.steps, spaceSteps(sp.Userns)
 	p.Landlock = []string{sp.Home, "/tmp", "/var/tmp", "/dev/shm"}
-	for _, m := range []backend.Mount{sp.Source, sp.Out} {
+	for _, m := range append([]backend.Mount{sp.Source, sp.Out}, sp.Write...) {
 		if m.Writable && m.Source != "" {
 			p.Landlock = append(p.Landlock, m.Target)
 		}
@@ -300,6 +300,7 @@ func (pl *planner) userList() []backend.Mount {
 	ms = append(ms, sp.Tools...)
 	ms = append(ms, sp.RO...)
 	ms = append(ms, sp.Source, sp.Out)
+	ms = append(ms, sp.Write...)
 	ms = append(ms, sp.Objects...)
 	var out []backend.Mount
 	for _, m := range ms {

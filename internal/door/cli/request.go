@@ -16,14 +16,14 @@ import (
 // are kept as typed: they are read by request, so that every mistake becomes
 // one kind of error.
 type requestFlags struct {
-	parent                                                             string
-	name, agent, repo, base, at, source, history, backend, rootfs, net string
-	memory, cpus, pids, disk, timeout, keep                            string
-	need, ro, env, grant, allow, publish                               []string
-	image, dirty                                                       string
-	trust, unattended, discard                                         bool
-	terminal                                                           bool // of the process that was started
-	asking                                                             askingFlags
+	parent                                                                    string
+	name, agent, repo, base, at, source, history, backend, rootfs, net, phase string
+	memory, cpus, pids, disk, timeout, keep                                   string
+	need, ro, env, grant, allow, publish                                      []string
+	image, dirty                                                              string
+	trust, unattended, discard                                                bool
+	terminal                                                                  bool // of the process that was started
+	asking                                                                    askingFlags
 }
 
 var (
@@ -57,6 +57,7 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringArrayVar(&r.need, "need", nil, "demand at least this level, for example NET=2 `AXIS=LEVEL`")
 	f.StringVar(&r.net, "net", "", "what may be reached: none, registries (of packages, and the repository's remotes), allowlist (--allow and the policy's), or open `MODE`")
 	f.StringArrayVar(&r.allow, "allow", nil, "let it reach this host, for example example.com:443, *.example.com:443 or 127.0.0.1:5432 `HOST:PORT`")
+	f.StringVar(&r.phase, "phase", "", "install: dependencies are installed in a boundary of their own, which reaches package registries alone `PHASE`")
 	f.StringArrayVar(&r.ro, "ro", nil, "make a folder readable inside, at the same or another absolute path `DIR[:DIR]`")
 	f.StringArrayVar(&r.env, "env", nil, "set a variable inside, or pass yours on `K=V|K`")
 	f.StringArrayVar(&r.grant, "grant", nil, "lend an ability: ptrace or userns `ABILITY`")
@@ -121,7 +122,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	q := task.Request{
 		Name: r.name, Parent: r.parent, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs,
 		Strategy: task.Strategy(r.source), Dirty: task.Dirty(r.dirty), History: task.History(r.history), Keep: task.Keep(r.keep),
-		Need: task.Vector{}, RO: r.ro, Grants: r.grant, Net: r.net, Allow: r.allow,
+		Need: task.Vector{}, RO: r.ro, Grants: r.grant, Net: r.net, Allow: r.allow, Phase: r.phase,
 		Trust: r.trust, Unattended: r.unattended, Agent: r.agent, Discard: r.discard,
 		// Whoever types flags is a person; whether one watches shows in the terminal.
 		Person: true, Terminal: r.terminal,
@@ -135,7 +136,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	if err := r.refuseLater(); err != nil {
 		return q, err
 	}
-	for _, empty := range []string{"name", "parent", "repo", "base", "at", "source", "dirty", "history", "backend", "rootfs", "net", "memory", "cpus", "pids", "disk", "timeout", "keep", "agent"} {
+	for _, empty := range []string{"name", "parent", "repo", "base", "at", "source", "dirty", "history", "backend", "rootfs", "net", "phase", "memory", "cpus", "pids", "disk", "timeout", "keep", "agent"} {
 		if f := cmd.Flags().Lookup(empty); f.Changed && f.Value.String() == "" {
 			return q, usagef(cmd, "--%s needs a value that is not empty", empty)
 		}
@@ -160,6 +161,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 		closed("source", r.source, strategies, nil),
 		closed("dirty", r.dirty, dirtyModes, nil),
 		closed("net", r.net, netModes, nil),
+		closed("phase", r.phase, []string{"install"}, nil),
 		closed("history", r.history, histories, nil),
 		closed("keep", r.keep, keepModes, nil),
 	} {

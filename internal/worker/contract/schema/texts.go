@@ -54,7 +54,7 @@ var texts = map[string]info{
 	},
 	contract.Shell: {
 		title: "Run a command",
-		doc: "Runs a script with /bin/sh -c (command), or a program with its arguments (argv), in the task. There is no network. Long output is shortened in the middle and kept whole in a file of the output store that the result names. " +
+		doc: "Runs a script with /bin/sh -c (command), or a program with its arguments (argv), in the task. The network is what the task was opened with, which may be none. Long output is shortened in the middle and kept whole in a file of the output store that the result names. " +
 			"With background the call returns at once and the result names the shell for shell_output, shell_input and shell_kill. Otherwise everything that it started, and that still runs, is ended with it when it times out or is canceled.",
 		destructive: true,
 	},
@@ -80,7 +80,7 @@ var texts = map[string]info{
 	},
 	contract.InstallDependencies: {
 		title:       "Install dependencies",
-		doc:         "Installs what the project declares, with its package manager. Refused in this version: a task has no network. Seed a module cache with `--ro` when the task is opened instead.",
+		doc:         "Installs what the project declares, with its package manager, in a boundary of its own that reaches package registries alone and may write only the folders that the manager fills. The task must have been opened with `--phase install`. Nothing else may run in it meanwhile.",
 		destructive: true, idempotent: true,
 	},
 	contract.PublishArtifact: {
