@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -74,6 +75,9 @@ type Spec struct {
 	// Way is how programs inside reach what the host lets them reach; nil: they
 	// reach nothing.
 	Way *Way
+	// Inward is how many connections at a time the host can make to servers inside;
+	// 0: none.
+	Inward int
 
 	Env []string // K=V, complete
 	// Git is who commits made inside belong to where a repository says nothing;
@@ -203,6 +207,16 @@ func (s Sockets) Close() error {
 		errs = append(errs, n.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// Inward is an Instance into which the host can connect: see Spec.Inward.
+type Inward interface {
+	// DialInside connects to an address of the boundary's loopback interface. It
+	// waits for one of the connections that may be had, and the caller closes it.
+	DialInside(ctx context.Context, at netip.AddrPort) (net.Conn, error)
+	// Listening returns where servers inside wait for TCP connections, as the host's
+	// kernel says, without the sockets that are the host's own.
+	Listening() ([]netip.AddrPort, error)
 }
 
 // Movable is an Instance that stays whole when the process which made it becomes

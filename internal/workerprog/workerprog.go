@@ -15,10 +15,10 @@ import (
 // status.
 func Main(args []string) int { return inside.Main(args, hooks()) }
 
-// sendWay makes the way out and hands it to the host, at once: what W becomes
-// has no part in it.
-func sendWay(fd int, w *stage.Way) error {
-	fds, err := stage.OpenWay(w)
+// sendCrossings makes the sockets that are the host's and hands them over, at
+// once: what W becomes has no part in them.
+func sendCrossings(fd int, p *stage.Plan) error {
+	fds, err := stage.Crossings(p)
 	if err != nil {
 		return err
 	}
@@ -38,8 +38,8 @@ func hooks() inside.Hooks {
 				return inside.Built{}, err
 			}
 			devpts, err := stage.BuildRoot(p, fds)
-			if err == nil && p.Way != nil {
-				err = sendWay(fd, p.Way)
+			if err == nil && (p.Way != nil || p.Inward > 0) {
+				err = sendCrossings(fd, p)
 			}
 			return inside.Built{Attr: stage.SpaceAttr(p), File: devpts, Tell: func(fd int) error { return stage.SendSpace(fd, p) }}, err
 		},

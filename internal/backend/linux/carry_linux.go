@@ -27,7 +27,7 @@ type carried struct {
 	Groups          []carriedGroup
 	Worker          sys.Ident
 	PidFD, DevPTS   int
-	Sockets         []int
+	Sockets, Inward []int
 	Stderr          int // -1: none
 	Tail            []byte
 }
@@ -54,12 +54,12 @@ func (in *instance) Carry() ([]byte, []int, error) {
 	}
 	c := carried{
 		Task: in.spec.Task, Instance: in.spec.Instance, Token: in.spec.Token, Limits: in.limits, Findings: in.findings,
-		Worker: p.ident, PidFD: p.pidfd, DevPTS: in.devpts, Sockets: in.sockets, Stderr: -1,
+		Worker: p.ident, PidFD: p.pidfd, DevPTS: in.devpts, Sockets: in.sockets, Inward: in.inward.all, Stderr: -1,
 	}
 	for _, g := range in.groups {
 		c.Groups = append(c.Groups, carriedGroup{g.v2, g.parent, g.ctl, g.dir, g.ino, g.scope, g.nested})
 	}
-	fds := append([]int{c.PidFD, c.DevPTS}, c.Sockets...)
+	fds := append(append([]int{c.PidFD, c.DevPTS}, c.Sockets...), c.Inward...)
 	p.stderr.mu.Lock()
 	defer p.stderr.mu.Unlock()
 	if c.Tail = p.stderr.buf; p.stderr.r != nil {
@@ -135,6 +135,7 @@ func (d *Driver) Take(state []byte) (backend.Instance, error) {
 		limits: c.Limits, findings: c.Findings, dialed: true, devpts: c.DevPTS, sockets: c.Sockets,
 		proc: &process{pid: c.Worker.PID, pidfd: c.PidFD, ident: c.Worker, sock: -1, done: make(chan struct{}), stderr: &tail{buf: c.Tail}},
 	}
+	in.inward.begin(c.Inward)
 	for _, g := range c.Groups {
 		in.groups = append(in.groups, &group{hierarchy: hierarchy{v2: g.V2, parent: g.Parent, ctl: g.Controllers}, dir: g.Dir, ino: g.Inode, scope: g.Scope, nested: g.Nested})
 	}

@@ -34,6 +34,7 @@ type instance struct {
 	ident     *sys.Ident // of an earlier process's start
 	devpts    int        // O_PATH; 0 = none
 	sockets   []int      // of the way out
+	inward    inward     // connects to servers inside
 	dialed    bool
 	resources []backend.Resource // as recorded, when attached
 }
@@ -152,15 +153,16 @@ func (in *instance) dialogue(ctx context.Context, p *process, plan *stage.Plan, 
 	var rep stage.Report
 	var got []int
 	var cred *unix.Ucred
-	if err == nil && plan.Way != nil {
+	crosses := plan.Way != nil || plan.Inward > 0
+	if err == nil && crosses {
 		if rep, got, cred, err = stage.ReceiveReport(p.sock); err == nil && rep.OK {
-			if err := in.keepSockets(p, plan.Way, got, cred); err != nil {
+			if err := in.keepSockets(p, plan, got, cred); err != nil {
 				return err
 			}
 			got = nil
 		}
 	}
-	if err == nil && (plan.Way == nil || rep.OK) {
+	if err == nil && (!crosses || rep.OK) {
 		rep, got, cred, err = stage.ReceiveReport(p.sock)
 	}
 	defer func() {
@@ -400,6 +402,8 @@ func (in *instance) Destroy(ctx context.Context) error {
 	}
 	closeSockets(in.sockets)
 	in.sockets = nil
+	closeSockets(in.inward.all)
+	in.inward.all = nil
 	if err := sys.Fault("linux.killed"); err != nil {
 		return err
 	}

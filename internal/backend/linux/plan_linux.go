@@ -111,7 +111,7 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	p := &stage.Plan{
 		UID: insideID, GID: insideID, Hostname: hostname(sp), Workdir: sp.Source.Target,
 		ToolFilter: toolFilter(sp.Ptrace, sp.Userns), WorkerFilter: workerFilter(), Rlimits: rlimits(pl.limits, pl.perProcess), Userns: sp.Userns, Ptrace: sp.Ptrace, Env: sp.Env,
-		Way: wayOf(sp.Way), NoLandlock: stage.LandlockABI() < 1, UserLimits: userLimits(sp.Userns),
+		Way: wayOf(sp.Way), Inward: sp.Inward, NoLandlock: stage.LandlockABI() < 1, UserLimits: userLimits(sp.Userns),
 	}
 	var err error
 	if sp.Rootfs != "" {

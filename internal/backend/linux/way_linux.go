@@ -66,8 +66,9 @@ func spotOf(fd int) (spot, error) {
 	return spot{}, fmt.Errorf("it is no socket of the internet")
 }
 
-// keepSockets takes what W sent as the way out, once it is seen to be that.
-func (in *instance) keepSockets(p *process, w *stage.Way, got []int, cred *unix.Ucred) (err error) {
+// keepSockets takes what W sent as the host's sockets, once they are seen to be
+// that.
+func (in *instance) keepSockets(p *process, plan *stage.Plan, got []int, cred *unix.Ucred) (err error) {
 	no := func(format string, args ...any) error {
 		return &stage.Error{Step: "set-up", Op: "receive the way out", Detail: fmt.Sprintf(format, args...)}
 	}
@@ -79,8 +80,20 @@ func (in *instance) keepSockets(p *process, w *stage.Way, got []int, cred *unix.
 	if cred == nil || int(cred.Pid) != p.pid {
 		return no("it was not sent by the worker")
 	}
-	want := spots(w)
-	for _, fd := range got {
+	var want []spot
+	if plan.Way != nil {
+		want = spots(plan.Way)
+	}
+	out := len(got) - plan.Inward
+	if out < 0 {
+		return no("%d sockets came, and %d are to lead inside", len(got), plan.Inward)
+	}
+	for _, fd := range got[out:] {
+		if at, err := spotOf(fd); err != nil || at.kind != unix.SOCK_STREAM || at.at.Port() != 0 {
+			return no("a socket that is to lead inside is bound to %v: %v", at.at, err)
+		}
+	}
+	for _, fd := range got[:out] {
 		at, err := spotOf(fd)
 		i := slices.Index(want, at)
 		if err != nil || i < 0 {
@@ -98,7 +111,8 @@ func (in *instance) keepSockets(p *process, w *stage.Way, got []int, cred *unix.
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.sockets = got
+	in.sockets = got[:out:out]
+	in.inward.begin(got[out:])
 	return nil
 }
 

@@ -25,6 +25,9 @@ type Plan struct {
 
 	// Way is the way out; nil: there is none.
 	Way *Way
+	// Inward is how many sockets the host gets by which it connects to servers
+	// inside.
+	Inward int
 }
 
 // Way is where sockets of the host's listen inside.

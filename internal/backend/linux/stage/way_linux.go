@@ -9,12 +9,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenWay makes the way out of a boundary: routes that lead every address back to
-// its own loopback interface, and sockets there that are the host's. It must run
-// after BuildRoot, with the set-up capabilities, and before anything else is
-// started. The caller sends what it returns to the host and closes it; nothing
-// inside keeps an end.
-func OpenWay(w *Way) (fds []int, err error) {
+// Crossings makes the sockets of a boundary that are the host's: those of its way
+// out, then those by which the host connects to servers inside. It must run after
+// BuildRoot, with the set-up capabilities, and before anything else is started.
+// The caller sends them to the host and closes them; nothing inside keeps an end.
+func Crossings(p *Plan) (fds []int, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(fds)
+			fds = nil
+		}
+	}()
+	if p.Way != nil {
+		if fds, err = openWay(p.Way); err != nil {
+			return fds, err
+		}
+	}
+	for range p.Inward {
+		// One of IPv6 reaches addresses of IPv4 as well.
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err == nil {
+			err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
+		} else {
+			fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		}
+		if err != nil {
+			return fds, fail("way in", "make a socket", err)
+		}
+		fds = append(fds, fd)
+	}
+	return fds, nil
+}
+
+// openWay makes routes that lead every address back to the boundary's own
+// loopback interface, and sockets there.
+func openWay(w *Way) (fds []int, err error) {
 	const step = "way out"
 	defer func() {
 		if err != nil {
