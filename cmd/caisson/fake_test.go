@@ -438,6 +438,25 @@ func (f *fake) Export(_ context.Context, ref string, w io.Writer, o door.ExportO
 	return r, err
 }
 
+func (f *fake) Ports(_ context.Context, ref string, o door.PortsOptions) (*task.PortsReport, error) {
+	v, err := f.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	r := &task.PortsReport{Schema: "caisson.ports/1", Task: v.ID, Ports: []task.Port{{Inside: 8080, Listening: true, At: []string{"127.0.0.1"}}}}
+	for _, s := range o.Publish {
+		p, err := task.ParsePublish(s)
+		if err != nil {
+			return nil, err
+		}
+		if p.Host == 0 {
+			p.Host = 20000 + p.Inside
+		}
+		r.Ports = append(r.Ports, p)
+	}
+	return r, nil
+}
+
 func (f *fake) Keep(_ context.Context, ref string, o door.KeepOptions) (*task.View, error) {
 	v, err := f.find(ref)
 	if err != nil {

@@ -46,6 +46,7 @@ type carried struct {
 	Boundary    []byte
 	Channel     worker.State
 	Leaving     carriedRules
+	Offers      []task.Port
 	Open        bool
 }
 
@@ -83,19 +84,21 @@ func (m *Manager) Hand(id task.ID) (*Hand, error) {
 	}
 	c := carried{
 		ID: l.id, Name: l.name, Token: l.token, Dir: l.dir, Files: l.ws.Files, Checkout: l.checkout, Driver: l.driver, Spec: l.spec, Keep: l.keep,
-		Asking: l.asking, Rules: *l.ruled(), Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Rests: l.decision.rests, Secrets: l.secrets, Resumed: l.resumed, Timed: !l.until.IsZero(), Left: time.Until(l.until), Leaving: carryRules(l.leaving.Load()), Open: l.open,
+		Asking: l.asking, Rules: *l.ruled(), Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Rests: l.decision.rests, Secrets: l.secrets, Resumed: l.resumed, Timed: !l.until.IsZero(), Left: time.Until(l.until), Leaving: carryRules(l.leaving.Load()), Offers: l.published(), Open: l.open,
 	}
 	var err error
 	if c.Lock, err = sys.FD(l.lock.File()); err != nil {
 		return nil, err
 	}
 	h := &Hand{inst: move, wk: wk, log: l.log, reopen: func() error { return nil }}
-	if l.passage() != nil {
+	if l.passage() != nil || len(c.Offers) > 0 {
 		// No command has run, so nothing is under way there.
 		l.closeWay()
+		m.closePorts(l, false)
 		h.reopen = func() error {
 			err := m.openWay(l, inst)
 			l.letOut()
+			m.republish(l.ctx, l, c.Offers)
 			return err
 		}
 	}
@@ -228,5 +231,6 @@ func (m *Manager) Take(ctx context.Context, state []byte) (task.ID, error) {
 		return lost(err)
 	}
 	l.serves(stop)
+	m.republish(ctx, l, c.Offers)
 	return l.id, nil
 }

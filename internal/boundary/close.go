@@ -191,7 +191,7 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 	if err != nil {
 		// Nothing can be recorded (a full disk, say). No process stays for that.
 		text := "its processes were ended and nothing else was touched"
-		kerr := l.kill(ctx)
+		kerr := m.kill(ctx, l)
 		if l.lock != nil && l.lock.Deleted()() {
 			kerr = errors.Join(kerr, m.removeSocket(l)) // no record is left that would lead to it
 		}
@@ -264,7 +264,7 @@ func (m *Manager) begin(ctx context.Context, l *live, exit *int) (inventory.Task
 		return tx.SetState(l.id, task.Closing, func(v *task.View) {
 			// From here on it is being ended: what was kept before, or was to
 			// be kept by a resume, says nothing about what is kept then.
-			v.Retention = nil
+			v.Retention, v.Ports = nil, nil
 			if exit != nil {
 				v.Exit = exit
 			}
@@ -318,6 +318,7 @@ func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) e
 		cause = inst.Destroy(ctx)
 	}
 	l.closeWay()
+	m.closePorts(l, true)
 	for token := range tokens {
 		cause = errors.Join(cause, probe.Unplant(m.cfg.RuntimeDir, plantToken(token)))
 	}

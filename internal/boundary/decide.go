@@ -2,6 +2,7 @@ package boundary
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -233,7 +234,7 @@ func (m *Manager) accepts(r *task.Request) error {
 	if err := checkAsking(&r.Asking); err != nil {
 		return err
 	}
-	if err := checkNet(r); err != nil {
+	if err := errors.Join(checkNet(r), checkPublish(r)); err != nil {
 		return err
 	}
 	if r.Keep == "" {
@@ -297,7 +298,7 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		Task: id, Instance: m.cfg.DB.Instance(), Identity: m.cfg.Identity, Home: m.cfg.Identity.Home,
 		Source: backend.Mount{Source: filepath.Join(dir, "source"), Target: d.repo.Ref.Target, Writable: true},
 		Out:    backend.Mount{Source: filepath.Join(dir, "out"), Target: backend.OutDir, Writable: true},
-		Way:    way, Env: env, Git: d.repo.Identity, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
+		Way:    way, Inward: maxInward, Env: env, Git: d.repo.Identity, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
 		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir},
 	}
 	if d.req.Phase == phaseInstall {

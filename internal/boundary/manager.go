@@ -104,6 +104,7 @@ type Remote interface {
 	Close(ctx context.Context, o door.CloseOptions) (*task.CloseReport, error)
 	Tool(ctx context.Context, c task.ToolCall, o door.ToolOptions) (*task.ToolResult, error)
 	OpenOutput(ctx context.Context, name string) (io.ReadCloser, error)
+	Ports(ctx context.Context, o door.PortsOptions) (*task.PortsReport, error)
 	Questions(ctx context.Context) ([]task.Question, error)
 	Answer(ctx context.Context, a task.Answer) (*task.Question, error)
 	Keep(ctx context.Context, o door.KeepOptions) (*task.View, error)
@@ -186,6 +187,7 @@ type live struct {
 	inst    backend.Instance // nil until it stands; written once
 	wk      *worker.Client   // as inst
 	way     *passage         // nil: there is none
+	offers  []*offer         // ports that the host offers
 	closing bool
 	ready   bool      // it is ready on record
 	limit   string    // the last limit that was hit
@@ -242,12 +244,13 @@ func (l *live) hush() {
 }
 
 // kill ends every process inside without a word to anybody.
-func (l *live) kill(ctx context.Context) error {
+func (m *Manager) kill(ctx context.Context, l *live) error {
 	inst, wk := l.standing()
 	if wk != nil {
 		_ = wk.Close()
 	}
 	defer l.closeWay()
+	defer m.closePorts(l, true)
 	if inst == nil {
 		return nil
 	}

@@ -142,6 +142,9 @@ func (e *enforcing) network() error {
 // wayOut drafts the way out of a boundary: what of the rules counts for it, what
 // listens inside, and what a reader of the plan should know.
 func (d *decided) wayOut() (*backend.Way, []task.Finding) {
+	for _, s := range d.req.Publish {
+		d.grants = append(d.grants, task.Grant{Kind: grantPublish, Value: s, Source: "flag"})
+	}
 	mode := netMode(&d.req)
 	if mode == policy.NetRegistries || d.req.Phase == phaseInstall {
 		for _, h := range d.remotes() {

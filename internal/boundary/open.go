@@ -437,6 +437,9 @@ func (m *Manager) prove(ctx context.Context, l *live, d *decided, st *standing, 
 		return errors.Join(mismatch, err)
 	}
 	l.letOut()
+	if err := m.publishAll(ctx, l, d.req.Publish); err != nil {
+		return err
+	}
 	m.limits(l)
 	// Known here before anybody can ask for it.
 	m.mu.Lock()

@@ -235,6 +235,8 @@ func (m *Manager) asDecided(v *task.View, env []string) (*decided, error) {
 			d.req.RO = append(d.req.RO, g.Value)
 		case "ptrace", "userns":
 			d.req.Grants = append(d.req.Grants, g.Kind)
+		case grantPublish:
+			d.req.Publish = append(d.req.Publish, g.Value)
 		case grantPhase:
 			d.req.Phase = g.Value
 		case grantNet:
@@ -384,7 +386,7 @@ func (m *Manager) unresume(ctx context.Context, l *live, cause error) (*task.Clo
 	l.hush()
 	t, err := m.cfg.DB.Task(ctx, l.id)
 	if err != nil {
-		return rep, errors.Join(err, l.kill(ctx))
+		return rep, errors.Join(err, m.kill(ctx, l))
 	}
 	rep.Rescued, rep.Retention = t.View.Results, t.View.Retention
 	if err := m.endProcesses(ctx, l, t); err != nil {

@@ -67,6 +67,9 @@ type Engine interface {
 	// be cut.
 	Export(ctx context.Context, ref string, w io.Writer, o ExportOptions) (*task.ExportReport, error)
 	Keep(ctx context.Context, ref string, o KeepOptions) (*task.View, error)
+	// Ports says where servers inside wait, and which of them the host offers after
+	// what o asks for.
+	Ports(ctx context.Context, ref string, o PortsOptions) (*task.PortsReport, error)
 	Resume(ctx context.Context, ref string, o ResumeOptions) (*task.View, error)
 	Close(ctx context.Context, ref string, o CloseOptions) (*task.CloseReport, error)
 	Reap(ctx context.Context, dryRun bool) (*task.ReapReport, error)
@@ -192,6 +195,12 @@ type ExportOptions struct {
 	Progress func(string)
 	// Risky is told about risky files before the first byte; may be nil.
 	Risky func([]task.Risk)
+}
+
+// PortsOptions says what is to be offered, and what not any more.
+type PortsOptions struct {
+	Publish  []string // PORT or HOST-PORT:PORT
+	Withdraw []int    // ports inside
 }
 
 // KeepOptions says how long, and why, a task's files stay.

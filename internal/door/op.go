@@ -148,6 +148,12 @@ type (
 		Form string `json:"form"`
 		Dir  string `json:"dir"`
 	}
+	// PortsIn names a task, and what of it is to be offered or not.
+	PortsIn struct {
+		Task     string   `json:"task"`
+		Publish  []string `json:"publish"`
+		Withdraw []int    `json:"withdraw"`
+	}
 	// KeepIn asks for a retention.
 	KeepIn struct {
 		Task   string        `json:"task"`
@@ -315,6 +321,9 @@ var Table = append([]Op{
 	}),
 	op("keep", "say until when a task's files stay", RolePerson, func(ctx context.Context, c *Call, in *KeepIn) (*task.View, error) {
 		return c.Engine.Keep(ctx, in.Task, KeepOptions{For: in.For, Reason: in.Reason})
+	}),
+	op("ports", "list and publish the ports of servers in a task", RolePerson, func(ctx context.Context, c *Call, in *PortsIn) (*task.PortsReport, error) {
+		return c.Engine.Ports(ctx, in.Task, PortsOptions{Publish: in.Publish, Withdraw: in.Withdraw})
 	}),
 	op("resume", "open a kept task again", RolePerson, func(ctx context.Context, c *Call, in *ResumeIn) (*task.View, error) {
 		return c.Engine.Resume(ctx, in.Task, ResumeOptions{Env: in.Env, Progress: c.progress()})

@@ -69,6 +69,9 @@ const (
 	InstallOutcome    Type = "install.outcome" // what came of it
 	EgressDecided     Type = "egress.decided"  // something inside asked for something outside
 	EgressEnded       Type = "egress.ended"    // what became of what was let out
+	PortPublished     Type = "port.published"  // the host offers a server inside on its loopback
+	PortRefused       Type = "port.refused"    // who was not let in there
+	PortWithdrawn     Type = "port.withdrawn"
 	ArtifactKept      Type = "artifact.kept"
 	LimitHit          Type = "limit.hit"
 	WorkFound         Type = "work.found"
@@ -102,7 +105,7 @@ const (
 var Types = []Type{
 	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, Revoked, ApprovalAsked, ApprovalAnswered, ApprovalUsed, ApprovalVoid, SourcePrepared,
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
-	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, InstallIntent, InstallOutcome, EgressDecided, EgressEnded, ArtifactKept, LimitHit, WorkFound,
+	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, InstallIntent, InstallOutcome, EgressDecided, EgressEnded, PortPublished, PortRefused, PortWithdrawn, ArtifactKept, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
 	TaskClosed, ChildEnded, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
 	ExportIntent, ExportOutcome, CheckoutChanged, LogRepaired,

@@ -104,12 +104,13 @@ type Request struct {
 	Backend    string   `json:"backend"`
 	Rootfs     string   `json:"rootfs"`
 	Need       Vector   `json:"need"`
-	RO         []string `json:"ro"`              // DIR[:DIR]
-	Env        []string `json:"-"`               // K=V or K; values never recorded
-	Grants     []string `json:"grants"`          // "ptrace", "userns"
-	Net        string   `json:"net,omitempty"`   // "none", "registries", "allowlist", "open"; empty: allowlist with Allow, else none
-	Allow      []string `json:"allow,omitempty"` // HOST:PORT
-	Phase      string   `json:"phase,omitempty"` // "install": dependencies may be installed in a boundary of their own
+	RO         []string `json:"ro"`                // DIR[:DIR]
+	Env        []string `json:"-"`                 // K=V or K; values never recorded
+	Grants     []string `json:"grants"`            // "ptrace", "userns"
+	Net        string   `json:"net,omitempty"`     // "none", "registries", "allowlist", "open"; empty: allowlist with Allow, else none
+	Allow      []string `json:"allow,omitempty"`   // HOST:PORT
+	Publish    []string `json:"publish,omitempty"` // PORT or HOST-PORT:PORT
+	Phase      string   `json:"phase,omitempty"`   // "install": dependencies may be installed in a boundary of their own
 	Limits     Limits   `json:"limits"`
 	Keep       Keep     `json:"keep"`
 	Trust      bool     `json:"trust"`

@@ -7,15 +7,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // fakeNPM is a package manager that fetches from the registry and then tries what
 // an evil one would.
-const fakeNPM = `#!/bin/bash
+var fakeNPM = strings.ReplaceAll(`#!/bin/bash
 echo "npm $*"
-case "$*" in *fail*) echo "it failed" >&2; exit 4;; *hang*) exec curl -sSk -o /dev/null https://registry.npmjs.org/endless;; esac
-curl -sSk -m 60 -o node_modules/fetched https://registry.npmjs.org/pkg || exit 9
+case "$*" in *fail*) echo "it failed" >&2; exit 4;; *hang*) exec curl -sSk -o /dev/null https://REGISTRY/endless;; esac
+curl -sSk -m 60 -o node_modules/fetched https://REGISTRY/pkg || exit 9
 mkdir -p "$npm_config_cache" && echo cached >"$npm_config_cache/one"
 echo secret=$SECRET
 echo changed >package.json && echo "source is writable"
@@ -24,9 +25,12 @@ echo out >/run/boundary/out/x && echo "output is writable"
 curl -fsS -m 20 http://b.test/ && echo "reached b.test"
 curl -fsS -m 20 http://a.test/ && echo "reached a.test"
 curl -fsS -m 20 http://169.254.169.254/ && echo "reached metadata"
-(setsid sleep 600 &) 
+(setsid sleep 600 &)
 exit 0
-`
+`, "REGISTRY", registry)
+
+// registry is a host that may be reached in the phase.
+var registry = string(policy.Registries[0])
 
 func npmProject(p *place) (env []string) {
 	for name, text := range map[string]string{"package.json": "{}\n", "package-lock.json": "{}\n", ".gitignore": "node_modules/\n"} {
@@ -56,7 +60,7 @@ func checkInstalled(p *place, text string) {
 		}
 	}
 	got := taken()
-	if !has(got, "https registry.npmjs.org 93.184.215.20:443") {
+	if !has(got, "https "+registry+" 93.184.215.20:443") {
 		p.t.Errorf("the registry saw nothing: %q", got)
 	}
 	for _, s := range got {
@@ -82,7 +86,7 @@ func TestInstallTool(t *testing.T) {
 			p.t.Fatal(r)
 		}
 		checkInstalled(p, r.Stdout)
-		r = p.sh("inst", `cat node_modules/fetched; cat /run/boundary/deps/npm/one; cat package.json; echo mine >node_modules/own && echo "still writable"; env | grep -i _proxy; pgrep -x sleep; curl -sS -m 20 http://registry.npmjs.org/`)
+		r = p.sh("inst", `cat node_modules/fetched; cat /run/boundary/deps/npm/one; cat package.json; echo mine >node_modules/own && echo "still writable"; env | grep -i _proxy; pgrep -x sleep; curl -sS -m 20 http://`+registry+"/")
 		for _, want := range []string{"GET /pkg", "cached", "{}", "still writable"} {
 			if !strings.Contains(r.Stdout, want) {
 				p.t.Errorf("%q is not there: %v", want, r)
@@ -137,7 +141,7 @@ func TestInstallRun(t *testing.T) {
 	each(t, func(p *place) {
 		env := npmProject(p)
 		taken()
-		r := p.with(env, "run", "--phase", "install", "--keep", "never", "--", "bash", "-c", "cat node_modules/fetched; curl -sS -m 20 https://registry.npmjs.org/")
+		r := p.with(env, "run", "--phase", "install", "--keep", "never", "--", "bash", "-c", "cat node_modules/fetched; curl -sS -m 20 https://"+registry+"/")
 		if !strings.Contains(r.Stdout, "GET /pkg") {
 			p.t.Fatal(r)
 		}
@@ -150,7 +154,7 @@ func TestInstallRun(t *testing.T) {
 		if r := p.with(env, "run", "--phase", "install", "--", "true"); r.Exit == 0 || !strings.Contains(r.Stderr, "more than the policy allows") {
 			p.t.Error(r)
 		}
-		p.userPolicy("version: 1\ndeny: {egress: [{host: registry.npmjs.org}]}\n")
+		p.userPolicy("version: 1\ndeny: {egress: [{host: " + registry + "}]}\n")
 		taken()
 		if r := p.with(env, "run", "--phase", "install", "--", "true"); r.Exit == 0 || has(taken(), "https") {
 			p.t.Errorf("a denied registry was reached: %v", r)

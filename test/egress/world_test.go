@@ -149,7 +149,7 @@ func echo(l net.Listener) {
 
 // zone is what the name server knows; the flipping name answers in turn.
 var zone = map[string][]string{
-	"a.test": {public}, "b.test": {other}, "registry.npmjs.org": {"93.184.215.20"}, "meta.test": {metadata}, "lan.test": {lan}, "local.test": {"127.0.0.1"},
+	"a.test": {public}, "b.test": {other}, registry: {"93.184.215.20"}, "meta.test": {metadata}, "lan.test": {lan}, "local.test": {"127.0.0.1"},
 	"mixed.test": {public, "127.0.0.1"}, "mapped.test": {"::ffff:" + metadata}, "nat64.test": {"64:ff9b::a9fe:a9fe"},
 }
 

@@ -10,17 +10,15 @@ import (
 // believes that they did something.
 var (
 	laterCommands = []string{
-		"ports",
 		"verify", "evidence", "audit", "integrate", "ui", "uhp", "acp",
 	}
-	laterFlags = []string{"publish", "image"}
+	laterFlags = []string{"image"}
 )
 
 // laterHints says what serves instead today.
 var laterHints = map[string]string{
 	"verify":   "now: `caisson doctor` tries what this machine can enforce; every task is probed before its first command",
 	"evidence": "now: `caisson log TASK --json`",
-	"publish":  "now: a server inside is reached with `caisson exec TASK -- CMD…`",
 	"image":    "now: --rootfs DIR takes an unpacked root",
 }
 
@@ -60,8 +58,6 @@ func (a *app) addLater(root *cobra.Command) {
 
 func (r *requestFlags) refuseLater() error {
 	switch {
-	case len(r.publish) > 0:
-		return later("publish", "--publish")
 	case r.image != "":
 		return later("image", "--image")
 	}

@@ -39,6 +39,8 @@ var phrases = map[string]string{
 	"supervisor.lost": "supervisor lost", "channel.poisoned": "channel poisoned", "call.canceled": "cancellation", "call.refused": "command refused",
 	"limit.hit": "limit hit", "work.found": "work found", "rescue.intent": "about to rescue", "rescue.done": "rescued",
 	"rescue.failed": "rescue failed", "cleanup.intent": "about to remove", "cleanup.outcome": "removed",
+	"port.published": "port published", "port.refused": "not let in at a published port", "port.withdrawn": "port withdrawn",
+	"install.intent": "about to install dependencies", "install.outcome": "dependencies installed",
 	"check.intent": "about to check", "check.outcome": "checked",
 	"task.state": "state", "task.kept": "kept", "task.stuck": "stuck", "task.sealed": "sealed", "task.closed": "closed", "child.ended": "child",
 	"retention.set": "to be kept", "resume.intent": "about to resume", "resume.failed": "not resumed, kept as before",

@@ -50,6 +50,11 @@ func (a *app) renderTask(w io.Writer, v *task.View) error {
 	}
 	t.field("declared", strings.Join(said, ", "))
 	t.limits(v.Limits)
+	var ports []string
+	for _, p := range v.Ports {
+		ports = append(ports, fmt.Sprintf("%d at 127.0.0.1:%d", p.Inside, p.Host))
+	}
+	t.field("ports", strings.Join(ports, ", "))
 	if r := v.Retention; r != nil {
 		t.field("kept", fmt.Sprintf("until %s for %s: %s", r.Until.Local().Format(time.DateTime), r.Owner, r.Why))
 	}

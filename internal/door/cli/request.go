@@ -57,6 +57,7 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringArrayVar(&r.need, "need", nil, "demand at least this level, for example NET=2 `AXIS=LEVEL`")
 	f.StringVar(&r.net, "net", "", "what may be reached: none, registries (of packages, and the repository's remotes), allowlist (--allow and the policy's), or open `MODE`")
 	f.StringArrayVar(&r.allow, "allow", nil, "let it reach this host, for example example.com:443, *.example.com:443 or 127.0.0.1:5432 `HOST:PORT`")
+	f.StringArrayVar(&r.publish, "publish", nil, "offer a server inside on 127.0.0.1 of this machine, at a port of caisson's choice or at HOST-PORT `[HOST-PORT:]PORT`")
 	f.StringVar(&r.phase, "phase", "", "install: dependencies are installed in a boundary of their own, which reaches package registries alone `PHASE`")
 	f.StringArrayVar(&r.ro, "ro", nil, "make a folder readable inside, at the same or another absolute path `DIR[:DIR]`")
 	f.StringArrayVar(&r.env, "env", nil, "set a variable inside, or pass yours on `K=V|K`")
@@ -75,7 +76,6 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	r.asking.add(f)
 
 	// Names of later versions: present so that they are refused, not ignored.
-	f.StringArrayVar(&r.publish, "publish", nil, "")
 	f.StringVar(&r.image, "image", "", "")
 	for _, n := range laterFlags {
 		_ = f.MarkHidden(n)
@@ -122,7 +122,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	q := task.Request{
 		Name: r.name, Parent: r.parent, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs,
 		Strategy: task.Strategy(r.source), Dirty: task.Dirty(r.dirty), History: task.History(r.history), Keep: task.Keep(r.keep),
-		Need: task.Vector{}, RO: r.ro, Grants: r.grant, Net: r.net, Allow: r.allow, Phase: r.phase,
+		Need: task.Vector{}, RO: r.ro, Grants: r.grant, Net: r.net, Allow: r.allow, Phase: r.phase, Publish: r.publish,
 		Trust: r.trust, Unattended: r.unattended, Agent: r.agent, Discard: r.discard,
 		// Whoever types flags is a person; whether one watches shows in the terminal.
 		Person: true, Terminal: r.terminal,

@@ -31,6 +31,10 @@ type (
 		For    time.Duration `json:"for_ns"`
 		Reason string        `json:"reason"`
 	}
+	portsOptions struct {
+		Publish  []string `json:"publish"`
+		Withdraw []int    `json:"withdraw"`
+	}
 	applyOptions struct {
 		DryRun     bool   `json:"dry_run"`
 		AllowRisky bool   `json:"allow_risky"`
@@ -105,6 +109,12 @@ func (s *Server) result(ctx context.Context, c *conn, m request, files []*os.Fil
 			return nil, bad
 		}
 		return s.Engine.Keep(ctx, id, door.KeepOptions{For: o.For, Reason: o.Reason})
+	case "ports":
+		var o portsOptions
+		if json.Unmarshal(m.In, &o) != nil {
+			return nil, bad
+		}
+		return s.Engine.Ports(ctx, id, door.PortsOptions{Publish: o.Publish, Withdraw: o.Withdraw})
 	case "apply":
 		var o applyOptions
 		if json.Unmarshal(m.In, &o) != nil {
@@ -205,6 +215,13 @@ func (c *Client) Keep(ctx context.Context, o door.KeepOptions) (*task.View, erro
 	var v *task.View
 	err := c.operate(ctx, asking{op: "keep", in: keepOptions{o.For, o.Reason}}, &v)
 	return v, err
+}
+
+// Ports lists ports, and offers them. See door.Engine.
+func (c *Client) Ports(ctx context.Context, o door.PortsOptions) (*task.PortsReport, error) {
+	var r *task.PortsReport
+	err := c.operate(ctx, asking{op: "ports", in: portsOptions{o.Publish, o.Withdraw}}, &r)
+	return r, err
 }
 
 // Apply brings the result into the checkout. See door.Engine.
