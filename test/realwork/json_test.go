@@ -188,7 +188,7 @@ func TestJSON(t *testing.T) {
 			r = id.Caisson(t, repo, "run", "--json", "--", "sh", "-c", "echo x >x; exit 4")
 			status(t, r, 4)
 			valid("run", "run, exec, shell, check", last(r))
-			for _, args := range [][]string{{"show", "--json", "no-such"}, {"open", "--json", "--need", "KRN=3"}, {"open", "--json", "--no-such-flag"}, {"close", "--json", "x"}, {"plan", "--json", "--net", "open"}} {
+			for _, args := range [][]string{{"show", "--json", "no-such"}, {"open", "--json", "--need", "KRN=3"}, {"open", "--json", "--no-such-flag"}, {"close", "--json", "x"}, {"plan", "--json", "--image", "x"}} {
 				r := id.Caisson(t, repo, args...)
 				if r.Exit == 0 {
 					t.Error(r)
