@@ -67,18 +67,34 @@ retention, results, and what is not isolated. ` + "`caisson help levels`" + ` ex
 }
 
 func (a *app) logCommand() *cobra.Command {
-	var follow, egress bool
+	var follow, egress, propose bool
 	cmd := &cobra.Command{
 		Use:     "log TASK",
 		Short:   "a task's evidence: commands, exits, probes, rescue",
 		GroupID: groupTask,
 		Long: `Prints the record that caisson kept on the host, outside the boundary, as a person
 reads it. With --json every event is one line, as recorded. -f waits for more until
-the task ends. --egress shows only what left the task and what was not let out.`,
+the task ends. --egress shows only what left the task and what was not let out; --propose writes rules
+for what was refused because none allows it, as a part of a policy file. It applies none.`,
 		Example:           "  caisson log fix-login\n  caisson log --egress fix-login\n  caisson log -f t5k\n  caisson log --json t5k | jq .type",
 		Args:              exact(1, "a task"),
 		ValidArgsFunction: a.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if propose {
+				if follow {
+					return usagef(cmd, "--propose and --follow do not go together")
+				}
+				p := proposal{Schema: "caisson.proposal/1", Task: args[0], Rules: []proposed{}, Names: []string{}}
+				_, err := do[*door.None](a, cmd, "", "log", &door.LogIn{Task: args[0]}, func(c *door.Call) { c.Emit = func(e door.Event) error { p.learn(e); return nil } })
+				if err != nil {
+					return err
+				}
+				if a.json {
+					a.writeJSON(p)
+					return nil
+				}
+				return p.write(a.stdout())
+			}
 			emitTo := func(w io.Writer) error {
 				r := a.newLogText(w)
 				r.follow = follow
@@ -118,6 +134,7 @@ the task ends. --egress shows only what left the task and what was not let out.`
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more events until the task ends")
+	cmd.Flags().BoolVar(&propose, "propose", false, "rules that would let out what was refused; applies none")
 	cmd.Flags().BoolVar(&egress, "egress", false, "only what left the task, and what was not let out")
 	cmd.Flags().BoolVar(&a.noPager, "no-pager", false, "do not start a pager")
 	return cmd

@@ -43,6 +43,7 @@ var documents = []struct {
 	{"branch", "The branch.", task.BranchReport{}},
 	{"export", "What was written. With --patch and --bundle only together with -o.", task.ExportReport{}},
 	{"close", "What was done or, with --dry-run, would be.", task.CloseReport{}},
+	{"log --propose", "Rules that would have let out what was refused for want of one. Nothing of it is in force.", proposal{}},
 	{"ports", "Where servers inside wait for connections, and which of them this machine offers.", task.PortsReport{}},
 	{"reap", "What was done or, with --dry-run, would be.", task.ReapReport{}},
 	{"doctor", "What this machine can enforce.", task.DoctorReport{}},

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/door"
+)
+
+// proposal is what would have let out what a task asked for and did not get.
+// Nothing of it is in force.
+type proposal struct {
+	Schema string     `json:"schema"` // "caisson.proposal/1"
+	Task   string     `json:"task"`
+	Rules  []proposed `json:"rules"`
+	// Names were only asked for, by programs that know no proxy: at which port they
+	// would have been reached nobody knows.
+	Names []string `json:"names"`
+}
+
+// proposed is one destination that was refused because no rule allows it.
+type proposed struct {
+	Host  string `json:"host,omitempty"`
+	CIDR  string `json:"cidr,omitempty"` // instead, of an address
+	Port  int    `json:"port"`
+	Times int64  `json:"times"`
+}
+
+// learn adds what an event tells. What was refused for another reason than a
+// missing rule is not proposed: an address that is special, a form that cannot be
+// read, a server name that is another.
+func (p *proposal) learn(e door.Event) {
+	b := e.Body
+	if e.Type != "egress.decided" || text1(b, "verdict") != "deny" || text1(b, "reason") != "rule" || strings.HasPrefix(text1(b, "rule"), "denied") {
+		return
+	}
+	to := text1(b, "to")
+	times := int64(1)
+	if n, ok := asInt(b["again"]); ok && n > 0 {
+		times = n // the first is an event of its own
+	}
+	if text1(b, "proto") == "dns" {
+		if to != "" && !slices.Contains(p.Names, to) {
+			p.Names = append(p.Names, to)
+		}
+		return
+	}
+	host, port, err := net.SplitHostPort(to)
+	n, perr := strconv.Atoi(port)
+	if err != nil || perr != nil || host == "" {
+		return
+	}
+	r := proposed{Host: host, Port: n}
+	if a, err := netip.ParseAddr(host); err == nil {
+		r.Host, r.CIDR = "", netip.PrefixFrom(a, a.BitLen()).String()
+	}
+	i := slices.IndexFunc(p.Rules, func(x proposed) bool { return x.Host == r.Host && x.CIDR == r.CIDR && x.Port == r.Port })
+	if i < 0 {
+		i = len(p.Rules)
+		p.Rules = append(p.Rules, r)
+	}
+	p.Rules[i].Times += times
+}
+
+// allow is the value of --allow for it.
+func (r proposed) allow() string {
+	host := r.Host
+	if host == "" {
+		host = r.CIDR
+		if p, err := netip.ParsePrefix(host); err == nil {
+			host = p.Addr().String()
+		}
+	}
+	return net.JoinHostPort(host, strconv.Itoa(r.Port))
+}
+
+// write renders it as a part of a policy file, to be read and cut down by a person.
+func (p *proposal) write(w io.Writer) error {
+	// Names that a rule for a port would cover are no news.
+	names := slices.DeleteFunc(slices.Clone(p.Names), func(n string) bool {
+		return slices.ContainsFunc(p.Rules, func(r proposed) bool { return r.Host == n })
+	})
+	var b strings.Builder
+	fmt.Fprintf(&b, "# What task %s asked for and no rule allows. Nothing of this is in force: read it,\n# leave out what nobody needs, and put the rest into .caisson.yaml, your own policy,\n# or on the command line.\n", p.Task)
+	if len(p.Rules) == 0 && len(names) == 0 {
+		b.WriteString("# There is nothing.\n")
+	}
+	if len(p.Rules) > 0 {
+		b.WriteString("version: 1\nrequest:\n  egress:\n")
+	}
+	for _, r := range p.Rules {
+		what := "host: " + r.Host
+		if r.Host == "" {
+			what = "cidr: \"" + r.CIDR + "\""
+		}
+		fmt.Fprintf(&b, "    - {%s, ports: [%d]} # asked for %d times; --allow %s\n", clean(what), r.Port, r.Times, clean(r.allow()))
+	}
+	for _, n := range names {
+		fmt.Fprintf(&b, "# %s: its address was asked for by a program that knows no proxy; perhaps --allow %s:443\n", clean(n), clean(n))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/policy"
+)
+
+// TestPropose: only what a rule would have allowed is proposed, as what the
+// policy reads.
+func TestPropose(t *testing.T) {
+	p := proposal{Task: "t1"}
+	ev := func(kind string, kv ...any) {
+		b := map[string]any{}
+		for i := 0; i < len(kv); i += 2 {
+			b[kv[i].(string)] = kv[i+1]
+		}
+		p.learn(door.Event{Type: kind, Body: b})
+	}
+	deny := func(kv ...any) {
+		ev("egress.decided", append([]any{"verdict", "deny", "reason", "rule", "rule", "nothing grants it", "proto", "connect"}, kv...)...)
+	}
+	deny("to", "a.test:443")
+	deny("to", "a.test:443", "again", float64(4))
+	deny("to", "[2001:db8::1]:80")
+	deny("to", "93.184.215.14:22", "proto", "direct")
+	deny("to", "b.test", "proto", "dns")
+	deny("to", "a.test", "proto", "dns")
+	deny("to", "169.254.169.254:80", "rule", "denied: egress 169.254.0.0/16")
+	deny("to", "10.0.0.1:80", "reason", "address")
+	deny("said", "\"junk\"", "reason", "form")
+	ev("egress.decided", "verdict", "allow", "to", "c.test:443", "proto", "connect")
+	ev("egress.ended", "crossing", float64(1))
+	var b strings.Builder
+	if err := p.write(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"{host: a.test, ports: [443]} # asked for 5 times; --allow a.test:443", `{cidr: "2001:db8::1/128", ports: [80]}`, "--allow [2001:db8::1]:80", `{cidr: "93.184.215.14/32", ports: [22]}`, "# b.test: its address"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, b.String())
+		}
+	}
+	for _, no := range []string{"169.254", "10.0.0.1", "c.test", "junk", "# a.test"} {
+		if strings.Contains(b.String(), no) {
+			t.Errorf("%q is proposed:\n%s", no, b.String())
+		}
+	}
+	for _, r := range p.Rules {
+		if _, err := policy.ParseAllow(r.allow()); err != nil {
+			t.Error(err)
+		}
+	}
+	b.Reset()
+	if err := (&proposal{Task: "t1"}).write(&b); err != nil || !strings.Contains(b.String(), "There is nothing") {
+		t.Errorf("%s %v", b.String(), err)
+	}
+}
