@@ -117,7 +117,7 @@ func TestInstallTool(t *testing.T) {
 
 // TestInstallKilled: of an installation whose supervisor dies nothing goes on.
 func TestInstallKilled(t *testing.T) {
-	each(t, func(p *place) {
+	one(t, func(p *place) {
 		env := npmProject(p)
 		if r := p.with(env, "open", "--name", "killed", "--phase", "install"); r.Exit != 0 {
 			p.t.Fatal(r)
@@ -138,7 +138,7 @@ func TestInstallKilled(t *testing.T) {
 // TestInstallRun: run installs first and then runs offline; without the phase
 // nothing is installed, and a policy may forbid it.
 func TestInstallRun(t *testing.T) {
-	each(t, func(p *place) {
+	one(t, func(p *place) {
 		env := npmProject(p)
 		taken()
 		r := p.with(env, "run", "--phase", "install", "--keep", "never", "--", "bash", "-c", "cat node_modules/fetched; curl -sS -m 20 https://"+registry+"/")

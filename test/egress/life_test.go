@@ -90,7 +90,7 @@ func TestEnds(t *testing.T) {
 
 // TestOtherTask: the way out of one task is not another's.
 func TestOtherTask(t *testing.T) {
-	each(t, func(p *place) {
+	one(t, func(p *place) {
 		one, two := p.open(allow(granted)...), p.open(allow([]string{"b.test:80"})...)
 		taken()
 		if r := p.sh(one, "curl -sS -m 60 http://a.test/one"); !strings.Contains(r.Stdout, "GET /one") {
@@ -116,7 +116,7 @@ func (p *place) userPolicy(text string) {
 // TestPolicy: what the policy grants counts with a list, what it denies never,
 // and a change of it counts for what is open.
 func TestPolicy(t *testing.T) {
-	each(t, func(p *place) {
+	one(t, func(p *place) {
 		p.userPolicy("version: 1\nbase: {egress: [{host: a.test, ports: [80], methods: [GET], path: /pub}]}\n")
 		task := p.open("--net", "allowlist", "--allow", "b.test:80")
 		for line, want := range map[string]bool{
@@ -154,7 +154,7 @@ func TestPolicy(t *testing.T) {
 // TestAsked: a person is asked about a connection, their answer counts for it and
 // for no other.
 func TestAsked(t *testing.T) {
-	each(t, func(p *place) {
+	one(t, func(p *place) {
 		p.userPolicy("version: 1\ndelegate: {project: {mode: ask, egress: [{host: a.test, ports: [80]}]}}\n")
 		p.Write(p.t, p.repo+"/.caisson.yaml", "version: 1\nrequest: {egress: [{host: a.test, ports: [80]}]}\n", 0o644)
 		p.Git(p.t, p.repo, "add", "-A")
@@ -206,7 +206,7 @@ func (p *place) question() question {
 // TestOpenIsTold: everything may be reached with open but what never may, and
 // that is said in the plan, to the person, and on record.
 func TestOpenIsTold(t *testing.T) {
-	each(t, func(p *place) {
+	one(t, func(p *place) {
 		taken()
 		told := p.Caisson(p.t, p.repo, "open", "--name", "all", "--net", "open")
 		r := p.sh("all",
@@ -240,7 +240,7 @@ func TestOpenIsTold(t *testing.T) {
 
 // TestResumed: a task that is resumed has the way out that it had.
 func TestResumed(t *testing.T) {
-	each(t, func(p *place) {
+	one(t, func(p *place) {
 		task := p.open(append(allow(granted), "--keep", "always")...)
 		p.Caisson(p.t, p.repo, "close", task)
 		p.OK(p.t, p.repo, "resume", task)

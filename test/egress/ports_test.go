@@ -157,7 +157,7 @@ func (p *place) closed(port int, why string) {
 // TestPortsOfRun: a run offers ports too, and a browser that was led astray gets
 // nothing.
 func TestPortsOfRun(t *testing.T) {
-	each(t, func(p *place) {
+	one(t, func(p *place) {
 		task := p.open("--publish", "8000")
 		if r := p.sh(task, "command -v python3"); r.Exit != 0 {
 			p.t.Skip("no python3 to be a server inside")

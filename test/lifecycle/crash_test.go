@@ -40,6 +40,7 @@ var elsewhere = map[string]bool{
 	"deliver.planned": true, "deliver.intended": true, "deliver.applied": true, "branch.intended": true, "branch.made": true, "export.intended": true, "export.made": true,
 	"budget.queued": true, "budget.turn": true, // TestBudgetKilled
 	"check.intended": true, "check.measured": true, "check.recorded": true, // TestCheckKilled
+	"install.intended": true, "install.standing": true, "install.ended": true, "install.destroyed": true, // TestInstallKilled
 	// TestRemovalKilled
 	"removal.handing": true, "removal.handed": true, "removal.owned": true, "removal.told": true,
 	"tool.before-intent": true, "tool.after-intent": true, "tool.carried": true, "tool.before-outcome": true, // TestToolKilled, TestReadRecorded
