@@ -117,7 +117,8 @@ type Remote interface {
 type Manager struct {
 	door.Policies // another room's work: the operations on policy files
 
-	cfg Config
+	cfg   Config
+	front nameFront
 
 	mu   sync.Mutex
 	live map[task.ID]*live // tasks whose boundary this process holds

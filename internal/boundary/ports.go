@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -118,6 +119,13 @@ func (m *Manager) ports(ctx context.Context, l *live, o door.PortsOptions) (*tas
 		rep.Ports[i].Listening = true
 		rep.Ports[i].At = append(rep.Ports[i].At, a.Addr().String())
 	}
+	if m.frontStands() {
+		for i := range rep.Ports {
+			if p := &rep.Ports[i]; p.Host != 0 {
+				p.URL = "http://" + strconv.Itoa(p.Inside) + "." + strings.ToLower(l.label()) + ".localhost:" + strconv.Itoa(frontPort())
+			}
+		}
+	}
 	slices.SortFunc(rep.Ports, func(a, b task.Port) int { return a.Inside - b.Inside })
 	return rep, nil
 }
@@ -170,10 +178,8 @@ func (m *Manager) publishPort(ctx context.Context, l *live, p task.Port, told bo
 		Listener: listener,
 		Dial:     func(ctx context.Context) (net.Conn, error) { return dialLoopback(ctx, in, uint16(p.Inside)) },
 		Peer:     m.mayConnect,
-		Ours: func(port uint16) bool {
-			return slices.ContainsFunc(l.published(), func(q task.Port) bool { return q.Host == int(port) })
-		},
-		Refused: func(why string) { m.portRefused(l, o, why) },
+		Ours:     l.owns,
+		Refused:  func(why string) { m.portRefused(l, o, why) },
 	}
 	if told {
 		// The record first.
@@ -182,6 +188,7 @@ func (m *Manager) publishPort(ctx context.Context, l *live, p task.Port, told bo
 			return err
 		}
 	}
+	m.front.use(m)
 	octx, cancel := context.WithCancel(context.WithoutCancel(l.ctx))
 	o.cancel = cancel
 	o.ended.Go(func() { _ = o.pub.Serve(octx) })
@@ -213,10 +220,7 @@ func (l *live) listenHost(p task.Port) (net.Listener, error) {
 		}
 		return n, nil
 	}
-	name := l.name
-	if name == "" {
-		name = string(l.id)
-	}
+	name := l.label()
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name + ":" + strconv.Itoa(p.Inside)))
 	var last error
@@ -285,6 +289,7 @@ func (m *Manager) withdraw(ctx context.Context, l *live, inside int) error {
 		return task.Errorf(task.CodeNotFound, "ports", "port %d is not published", inside).WithHint("`caisson ports %s` lists what is", l.id)
 	}
 	o.end()
+	m.front.leave()
 	return errors.Join(m.withdrawn(ctx, l, o), m.viewPorts(ctx, l))
 }
 
@@ -302,6 +307,7 @@ func (m *Manager) closePorts(l *live, told bool) {
 	l.mu.Unlock()
 	for _, o := range all {
 		o.end()
+		m.front.leave()
 		if !told || l.log == nil {
 			continue
 		}

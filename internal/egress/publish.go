@@ -28,9 +28,9 @@ type Publication struct {
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Peer refuses who may not connect. It is asked once per connection.
 	Peer func(net.Conn) error
-	// Ours says whether a port of the host's loopback belongs to the same task:
+	// Ours says whether a name and port of this machine belong to the same task:
 	// pages from there may ask for what is here.
-	Ours func(port uint16) bool
+	Ours func(host string, port uint16) bool
 	// Refused is told who was not let in, and why. It is called by many at once.
 	Refused func(why string)
 
@@ -250,7 +250,7 @@ func (p *Publication) handler(ctx context.Context) http.Handler {
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := p.admits(r); err != nil {
+		if err := admits(r, p.Ours); err != nil {
 			p.refuse(err.Error())
 			http.Error(w, "caisson: "+err.Error(), http.StatusForbidden)
 			return
@@ -261,7 +261,7 @@ func (p *Publication) handler(ctx context.Context) http.Handler {
 
 // admits refuses a request that a page of another site made, or that was made
 // for a name that is not this machine's.
-func (p *Publication) admits(r *http.Request) error {
+func admits(r *http.Request, ours func(host string, port uint16) bool) error {
 	no := func(format string, args ...any) error {
 		return task.Errorf(task.CodeDenied, "publish", format, args...)
 	}
@@ -277,7 +277,7 @@ func (p *Publication) admits(r *http.Request) error {
 		if !ok || u.Scheme != "http" && u.Scheme != "https" {
 			return no("a page of %s may not ask for this", quoted(o))
 		}
-		if p.Ours == nil || !p.Ours(port) {
+		if ours == nil || !ours(u.Hostname(), port) {
 			return no("a page of %s is not of this task, and may not ask for this", quoted(o))
 		}
 	}

@@ -22,7 +22,7 @@ func published(t *testing.T, server net.Listener, peer func(net.Conn) error) (*P
 		t.Fatal(err)
 	}
 	p := &Publication{
-		Listener: l, Peer: peer, Ours: func(port uint16) bool { return int(port) == l.Addr().(*net.TCPAddr).Port },
+		Listener: l, Peer: peer, Ours: func(_ string, port uint16) bool { return int(port) == l.Addr().(*net.TCPAddr).Port },
 		Dial: func(context.Context) (net.Conn, error) { return net.Dial("tcp", server.Addr().String()) },
 	}
 	ctx, cancel := context.WithCancel(context.Background())

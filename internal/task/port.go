@@ -12,6 +12,7 @@ type Port struct {
 	Host      int      `json:"host,omitempty"`      // on the host's 127.0.0.1; 0: it is not published
 	Listening bool     `json:"listening,omitempty"` // a server waits there now
 	At        []string `json:"at,omitempty"`        // the addresses inside at which it does
+	URL       string   `json:"url,omitempty"`       // by name, where it speaks HTTP
 }
 
 // PortsReport is what `caisson ports` prints.

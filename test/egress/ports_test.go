@@ -176,6 +176,33 @@ func TestPortsOfRun(t *testing.T) {
 				p.t.Errorf("%s: %v", line, r)
 			}
 		}
+		// By name, at one port for all tasks; when who answers there ends, another does.
+		other := p.open("--name", "Second", "--publish", "8000")
+		p.sh(other, "echo second >hello.txt; python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 & for i in $(seq 600); do (exec 3<>/dev/tcp/127.0.0.1/8000) 2>/dev/null && exit 0; sleep 0.1; done; exit 1")
+		front := 19000 + p.UID%1000
+		named := func(name, want string) {
+			p.t.Helper()
+			var r harness.Result
+			for end := time.Now().Add(harness.Limit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				r = p.outside(fmt.Sprintf("curl -sS -m 60 -H 'Host: %s.localhost:%d' http://127.0.0.1:%d/hello.txt", name, front, front))
+				if r.Exit == 0 {
+					break
+				}
+			}
+			if !strings.Contains(r.Stdout, want) {
+				p.t.Errorf("%s: %v", name, r)
+			}
+		}
+		named("8000."+task, "hello")
+		named("8000.second", "second")
+		named("8001.second", "no such port")
+		if r := p.OK(p.t, p.repo, "ports", other); !strings.Contains(r, fmt.Sprintf("http://8000.second.localhost:%d", front)) {
+			p.t.Error(r)
+		}
+		p.Caisson(p.t, p.repo, "close", "--discard", task)
+		named("8000.second", "second")
+		named("8000."+task, "no such port")
+		task, at = other, p.portsOf(other)[8000]
 		if v := p.OK(p.t, p.repo, "show", task); !strings.Contains(v, fmt.Sprintf("8000 at 127.0.0.1:%d", at)) {
 			p.t.Error(v)
 		}

@@ -72,6 +72,9 @@ func (a *app) renderPorts(w io.Writer, r *task.PortsReport, ref string) error {
 		if p.Host != 0 {
 			at = "127.0.0.1:" + strconv.Itoa(p.Host)
 		}
+		if p.URL != "" {
+			at += ", " + clean(p.URL)
+		}
 		if p.Listening {
 			server = "waits at " + clean(strings.Join(p.At, ", "))
 		}
