@@ -109,8 +109,20 @@ func (l *live) chosen(name string) ([]installer, error) {
 	return out, nil
 }
 
+// mayInstall refuses a task that was opened without the phase.
+func (l *live) mayInstall() error {
+	if len(l.spec.Write) > 0 {
+		return nil
+	}
+	return task.Errorf(task.CodeDenied, "install", "the task was not opened with --phase install, so nothing is installed for it").
+		WithHint("a person opens one with `caisson open --phase install`; or bring what is needed in with --ro DIR")
+}
+
 // installer finds out what a call would run.
 func (l *live) installer(k *toolCall, a *contract.InstallDependenciesArgs) error {
+	if err := l.mayInstall(); err != nil {
+		return err
+	}
 	list, err := l.chosen(a.Manager)
 	if err != nil {
 		if f := (*contract.Failure)(nil); errors.As(err, &f) {
@@ -192,9 +204,8 @@ func (m *Manager) install(ctx context.Context, l *live, i installer, out, errs *
 			_ = errs.Close()
 		}
 	}()
-	if len(l.spec.Write) == 0 {
-		return o, task.Errorf(task.CodeDenied, "install", "the task was not opened with --phase install, so nothing is installed for it").
-			WithHint("a person opens one with `caisson open --phase install`; or bring what is needed in with --ro DIR")
+	if err := l.mayInstall(); err != nil {
+		return o, err
 	}
 	ctx, stop := l.while(ctx)
 	defer stop()
