@@ -70,6 +70,7 @@ type Config struct {
 	Own      func() []netip.Addr // the addresses of this machine; nil reads its interfaces
 	Limits   Limits
 	Timeouts Timeouts
+	Lender   Lender // nil: nothing is lent
 }
 
 // Timeouts bound what may wait for ever. A zero takes the default.
