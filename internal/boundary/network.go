@@ -113,7 +113,11 @@ func (e *enforcing) network() error {
 	q, most := &e.d.req, e.r.Net
 	mode := netMode(q)
 	if most.Value != "" && !mode.Within(most.Value) {
-		return e.above("--net", string(mode), string(most.Value), most.From)
+		flag := "--net"
+		if q.Net == "" { // --allow alone asks for an allowlist
+			flag = "--allow, for which --net"
+		}
+		return e.above(flag, string(mode), string(most.Value), most.From)
 	}
 	if (most.From != policy.Origin{}) {
 		e.set("net", most.From)

@@ -134,7 +134,7 @@ func UsualPlaces(remotes []string) []Egress {
 
 // ParseAllow reads what a person allows: HOST:PORT, where HOST is a name, a
 // pattern of names, an address or a range of them and PORT a number, a range or *;
-// or METHOD URL, or a URL of plain HTTP, which stands for what lies below it.
+// a name without a port, which stands for its ports 80 and 443; or METHOD URL, or a URL of plain HTTP, which stands for what lies below it.
 func ParseAllow(s string) (Egress, error) {
 	no := func(format string, args ...any) (Egress, error) {
 		return Egress{}, fmt.Errorf("%q is no HOST:PORT: %s", clip(s), fmt.Sprintf(format, args...))
@@ -165,6 +165,14 @@ func ParseAllow(s string) (Egress, error) {
 		return checked(e, s)
 	}
 	i := strings.LastIndexByte(s, ':')
+	if i < 0 && strings.Trim(s, "0123456789./") != "" {
+		// A name alone is the web there, as a browser reads it.
+		e, err := ParseAllow(s + ":443")
+		if err == nil {
+			e.Ports = []Port{{80, 80}, {443, 443}}
+		}
+		return e, err
+	}
 	if i <= 0 || strings.Count(s, ":") > 1 && !strings.HasPrefix(s, "[") {
 		return no("the port is missing, or an IPv6 address stands without brackets")
 	}

@@ -56,7 +56,7 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringVar(&r.rootfs, "rootfs", "", "folder to use as read-only root instead of the system folders `DIR`")
 	f.StringArrayVar(&r.need, "need", nil, "demand at least this level, for example NET=2 `AXIS=LEVEL`")
 	f.StringVar(&r.net, "net", "", "what may be reached: none, registries (of packages, and the repository's remotes), allowlist (--allow and the policy's), or open `MODE`")
-	f.StringArrayVar(&r.allow, "allow", nil, "let it reach this host, for example example.com:443, *.example.com:443 or 127.0.0.1:5432 `HOST:PORT`")
+	f.StringArrayVar(&r.allow, "allow", nil, "let it reach this host, for example example.com, *.example.com:443 or 127.0.0.1:5432 `HOST[:PORT]`")
 	f.StringArrayVar(&r.publish, "publish", nil, "offer a server inside on 127.0.0.1 of this machine, at a port of caisson's choice or at HOST-PORT `[HOST-PORT:]PORT`")
 	f.StringVar(&r.phase, "phase", "", "install: dependencies are installed in a boundary of their own, which reaches package registries alone `PHASE`")
 	f.StringArrayVar(&r.ro, "ro", nil, "make a folder readable inside, at the same or another absolute path `DIR[:DIR]`")
