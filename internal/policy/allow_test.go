@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -87,5 +89,44 @@ func TestUsualPlaces(t *testing.T) {
 	}
 	if !have["git.test"] || !have[Registries[0]] || len(have) != len(Registries)+1 {
 		t.Errorf("%v", have)
+	}
+}
+
+// TestIdleNetwork: what the policy grants of a network is told to whose task has
+// none, with the way to it.
+func TestIdleNetwork(t *testing.T) {
+	at := Origin{Source: task.SourceUser, Where: "/p.yaml:3"}
+	e := Item{Egress: &Egress{Host: "a.example"}}
+	for want, r := range map[string]*Rules{
+		"[]": {Granted: []Granted{{Item{Env: "X"}, "base", at}}, Asked: []Asked{{Item{Env: "Y"}, at}}},
+		"granted, and this task has no network, which --net allowlist gives it: a.example (base, user /p.yaml:3)": {Granted: []Granted{{e, "base", at}}},
+		"granted, and this task has no network: net is none (user /p.yaml:3): a.example (base, user /p.yaml:3)":   {Granted: []Granted{{e, "base", at}}, Net: Set[NetMode]{NetNone, at}},
+		"asked for, which counts when a person agreed as it is used":                                              {Asked: []Asked{{e, at}}},
+		"; and 2 more": {Granted: []Granted{{e, "base", at}, {e, "base", at}, {e, "base", at}, {e, "base", at}, {e, "base", at}}},
+	} {
+		if got := r.IdleNetwork(); !strings.Contains(fmt.Sprint(got), want) {
+			t.Errorf("%q: %q", want, got)
+		}
+	}
+	if got := (*Rules)(nil).IdleNetwork(); got != nil {
+		t.Error(got)
+	}
+	for _, r := range []*Rules{{Granted: []Granted{{e, "base", at}}}, {Asked: []Asked{{e, at}}}} {
+		if got := r.idle(); len(got) > 0 {
+			t.Errorf("a network is told where it is not known whether there is one: %q", got)
+		}
+	}
+}
+
+// TestSharedNetwork: an open gate is told as one, and no network without a gate is.
+func TestSharedNetwork(t *testing.T) {
+	open := &Input{Grants: []task.Grant{{Kind: "net", Value: "open"}}}
+	if got := shared(open, task.NET, 1)[0]; !strings.Contains(got, "where a rule names their addresses") {
+		t.Error(got)
+	}
+	for _, in := range []*Input{{}, {Grants: []task.Grant{{Kind: "net", Value: "allowlist"}}}} {
+		if got := shared(in, task.NET, 1)[0]; !strings.Contains(got, "LAN, cloud metadata, the host's gateway") {
+			t.Error(got)
+		}
 	}
 }

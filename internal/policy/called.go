@@ -26,7 +26,7 @@ func calledTool(r *CallRule) error {
 	}
 	switch {
 	case r.Host != "" || len(r.Methods) > 0:
-		return errors.New("host, methods: no call of this version names a host, so the rule would never match; deny.egress holds for every connection, whatever opens it")
+		return errors.New("host, methods: no tool is given a host, so the rule would never match; base.egress and deny.egress, with hosts, ports, methods and paths, hold for every connection, whatever opens it")
 	case r.Credential != "":
 		return errors.New("credential: no call of this version names a credential, so the rule would never match; deny.credentials holds for whatever asks for one")
 	case len(tools) > 0:

@@ -196,33 +196,63 @@ func (r *Rules) ServicesNote() string {
 	return "services are declared; this version does not start them: " + strings.Join(names, ", ")
 }
 
-// idle says what is granted or asked for and comes to nothing in this version.
+// idle says what is granted or asked for and comes to nothing: in this version, or
+// for lack of a network, of which IdleNetwork speaks.
 func (r *Rules) idle() []string {
-	var out []string
-	tell := func(what string, items []string) {
-		if n := len(items); n > 3 {
-			items = append(slices.Clone(items[:3]), fmt.Sprintf("and %d more", n-3))
-		}
-		if len(items) > 0 {
-			out = append(out, what+": "+strings.Join(items, "; "))
-		}
-	}
-	var network, lent, asked []string
+	var lent, asked []string
 	for _, g := range r.Granted {
-		switch text := g.Item.String() + " (" + g.Via + ", " + g.From.String() + ")"; {
-		case g.Egress != nil:
-			network = append(network, text)
-		case g.Credential != "":
-			lent = append(lent, text)
+		if g.Credential != "" {
+			lent = append(lent, g.told())
 		}
 	}
 	for _, a := range r.Asked {
-		asked = append(asked, a.Kind()+" "+a.Item.String()+" ("+a.From.String()+")")
+		if a.Egress == nil {
+			asked = append(asked, a.told())
+		}
 	}
-	tell("granted, and no boundary of this version has a network", network)
-	tell("granted, and this version lends no credentials", lent)
-	tell("asked for, which counts only after a person agreed, and this version asks nobody: have it put into base, or pass --ro, --env or --grant yourself", asked)
-	return out
+	return slices.Concat(
+		few("granted, and this version lends no credentials", lent),
+		few("asked for, which counts only after a person agreed, and nobody is asked about it: have it put into base, or pass --ro, --env or --grant yourself", asked))
+}
+
+// IdleNetwork says which destinations are granted or asked for and are out of the
+// reach of a task that has no network.
+func (r *Rules) IdleNetwork() []string {
+	if r == nil {
+		return nil
+	}
+	var granted, asked []string
+	for _, g := range r.Granted {
+		if g.Egress != nil {
+			granted = append(granted, g.told())
+		}
+	}
+	for _, a := range r.Asked {
+		if a.Egress != nil {
+			asked = append(asked, a.told())
+		}
+	}
+	without := "and this task has no network"
+	if r.Net.Value == NetNone {
+		without += ": net is none (" + r.Net.From.String() + ")"
+	} else {
+		without += ", which --net allowlist gives it"
+	}
+	return slices.Concat(few("granted, "+without, granted), few("asked for, which counts when a person agreed as it is used, "+without, asked))
+}
+
+func (g Granted) told() string { return g.Item.String() + " (" + g.Via + ", " + g.From.String() + ")" }
+func (a Asked) told() string   { return a.Kind() + " " + a.Item.String() + " (" + a.From.String() + ")" }
+
+// few tells of the first three of items and counts the rest; nothing of none.
+func few(what string, items []string) []string {
+	if n := len(items); n > 3 {
+		items = append(slices.Clone(items[:3]), fmt.Sprintf("and %d more", n-3))
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	return []string{what + ": " + strings.Join(items, "; ")}
 }
 
 // Shipped is what caisson says itself, below the operator and the user: who sets

@@ -21,7 +21,7 @@ var sharedState = map[task.Axis][]string{
 	task.SRC: {"the checkout itself, with everything not committed in it", "refs, objects, hooks and configuration of {repo}", "the objects of every branch in {repo}, to read", ""},
 	task.PRC: {"every process of this user can be seen, signalled and traced", "process ids, IPC and host name of this machine", "capabilities, or user 0, or unmasked kernel files", ""},
 	task.FS:  {"every file of this user, to read and to write", "every file this user can read, credentials included", "the system folders of this machine, to read", "host paths behind the mounts", ""},
-	task.NET: {"this machine's network: its loopback services, LAN, cloud metadata, the Internet", "LAN, cloud metadata, the host's gateway, the whole Internet", "destinations that were allowed, without a record of each request", "destinations that were allowed", ""},
+	task.NET: {"this machine's network: its loopback services, LAN, cloud metadata, the Internet", "LAN, cloud metadata, the host's gateway, the whole Internet", "destinations that were allowed; of what is said to them inside TLS nothing is decided or recorded", "destinations that were allowed", ""},
 	task.RES: {"memory, processor, processes, disk and time of this machine, without a bound", "memory, processor, process numbers and disk of this machine", "the disk, and the sum of what all tasks use", ""},
 	task.KRN: {"the kernel with its whole system call interface", "the kernel, through a filtered system call interface", "one guest or user-space kernel for several tasks", "the hypervisor", ""},
 	task.CPL: {"a daemon that does anything for whoever reaches its socket", "a daemon that checks who owns what", ""},
@@ -42,6 +42,10 @@ func shared(in *Input, a task.Axis, have int) []string {
 	text := l[min(have, len(l)-1)]
 	if a == task.SRC && have == 2 && in.Source.Strategy == task.StrategyWorktree {
 		text = "the files of the worktree: your editor and git read them while the task writes them"
+	}
+	if a == task.NET && have == 1 && slices.ContainsFunc(in.Grants, func(g task.Grant) bool { return g.Kind == "net" && g.Value == string(NetOpen) }) {
+		// The gate is wide open, and still a gate.
+		text = "the whole Internet; this machine's services, LAN and cloud metadata where a rule names their addresses"
 	}
 	if text == "" {
 		return []string{}

@@ -33,7 +33,7 @@ const end = ", expires: 2099-01-01, reason: known}"
 // wiredReach has what may be reached, in the four places where that stands.
 var wiredReach = []wired{
 	{keys: "base.egress[].host", set: "base: {egress: [{host: a.example}]}", not: "base: {egress: [{host: b.example}]}", do: says("policy explain egress a.example:443"), want: "allow:"},
-	{keys: "base.egress[].host", set: "base: {egress: [{host: a.example}]}", not: "", do: says("plan -- true"), want: "no boundary of this version has a network: a.example"},
+	{keys: "base.egress[].host", set: "base: {egress: [{host: a.example}]}", not: "", do: says("plan -- true"), want: "this task has no network, which --net allowlist gives it: a.example"},
 	{keys: "base.egress[].cidr", set: "base: {egress: [{cidr: 192.0.2.0/24}]}", not: "base: {egress: [{cidr: 198.51.100.0/24}]}", do: says("policy explain egress 192.0.2.1:443"), want: "allow:"},
 	{keys: "base.egress[].ports", set: "base: {egress: [{host: a.example, ports: [80]}]}", not: "base: {egress: [{host: a.example}]}", do: says("policy explain egress a.example:443"), want: "deny:"},
 	{keys: "base.egress[].methods", set: "base: {egress: [{host: a.example, methods: [GET]}]}", not: "base: {egress: [{host: a.example}]}", do: says("policy explain egress POST·https://a.example/"), want: "deny:"},
@@ -46,8 +46,8 @@ var wiredReach = []wired{
 	{keys: "base.commands[].argv", set: "base: {commands: [{argv: [git]}]}", not: "", do: says("plan -- true"), want: "base.commands: " + grantsNothing},
 
 	{keys: "request.egress[].host", project: "p", user: wide, set: "request: {egress: [{host: a.example}]}", not: "request: {egress: [{host: b.example}]}", do: says("policy explain egress a.example:443"), want: "allow:"},
-	{keys: "request.egress[].host", project: "p", user: wide, set: "request: {egress: [{host: a.example}]}", not: "raise: {NET: 1}", do: says("plan -- true"), want: "no boundary of this version has a network: a.example (request"},
-	{keys: "request.egress[].host", project: "p", user: "", set: "request: {egress: [{host: " + string(policy.Registries[0]) + ", ports: [443]}]}", not: "request: {egress: [{host: a.example}]}", do: says("plan -- true"), want: "counts only after a person agreed"},
+	{keys: "request.egress[].host", project: "p", user: wide, set: "request: {egress: [{host: a.example}]}", not: "raise: {NET: 1}", do: says("plan -- true"), want: "this task has no network, which --net allowlist gives it: a.example (request"},
+	{keys: "request.egress[].host", project: "p", user: "", set: "request: {egress: [{host: " + string(policy.Registries[0]) + ", ports: [443]}]}", not: "request: {egress: [{host: a.example}]}", do: says("plan -- true"), want: "counts when a person agreed as it is used"},
 	{keys: "request.egress[].host", project: "p", user: "", set: "request: {egress: [{host: a.example}]}", not: "raise: {NET: 1}", do: says("plan -- true"), want: "not given: a.example: it is not inside what a project may ask for"},
 	{keys: "request.egress[].cidr", project: "p", user: wide, set: "request: {egress: [{cidr: 192.0.2.0/24}]}", not: "request: {egress: [{cidr: 198.51.100.0/24}]}", do: says("policy explain egress 192.0.2.1:443"), want: "allow:"},
 	{keys: "request.egress[].ports", project: "p", user: wide, set: "request: {egress: [{host: a.example, ports: [80]}]}", not: "request: {egress: [{host: a.example}]}", do: says("policy explain egress a.example:443"), want: "deny:"},
