@@ -43,6 +43,7 @@ retention: {evidence: 90d, environments: 72h}
 unattended: true
 unwatched_after: 60m
 net: allowlist
+credentials: {npm-read: {from: {file: ~/.config/npm-token}, as: bearer, class: dev, to: [{host: "npm.example.com", path: /acme}], env: [NPM_TOKEN]}}
 services: {db: {driver: native, kind: postgres, version: "17", migrate: [make, migrate], seed: db/seed.sql, ready: {tcp: 5432}}}
 checks: [{name: unit, run: [go, test, ./...]}]
 risky_files: ["internal/auth/**"]
@@ -73,7 +74,7 @@ func TestDecodeWhole(t *testing.T) {
 	if got := doc.Characteristics[task.StartsProcesses]; !reflect.DeepEqual(got, policy.Values{"yes"}) {
 		t.Errorf("true is read as %v", got)
 	}
-	for path, want := range map[string]int{"version": 2, "floors.CPL": 3, "base.egress[0]": 7, "deny.mounts[0]": 15, "tests[0]": 37} {
+	for path, want := range map[string]int{"version": 2, "floors.CPL": 3, "base.egress[0]": 7, "deny.mounts[0]": 15, "tests[0]": 38} {
 		if lines[path] != want {
 			t.Errorf("%s is in line %d, want %d", path, lines[path], want)
 		}

@@ -75,8 +75,36 @@ func Diff(a, b *Rules) []Change {
 		}
 		set(&d, "tools."+string(v), only(a), only(b), v == task.VerdictAllow, func(x CallVerdict) (any, string, Origin) { return x.CallRule, x.CallRule.String(), x.From })
 	}
+	d.credentials(a, b)
 	set(&d, "services", a.Services, b.Services, false, func(s ServiceFrom) (any, string, Origin) { return []any{s.Name, s.Service}, s.Name, s.From })
 	return d.out
+}
+
+// credentials compares handles: a new one opens something only where it is lent,
+// and of a changed one nobody knows that it opens no more.
+func (d *differ) credentials(a, b *Rules) {
+	find := func(r *Rules, name string) *CredentialFrom {
+		for i := range r.Credentials {
+			if r.Credentials[i].Name == name {
+				return &r.Credentials[i]
+			}
+		}
+		return nil
+	}
+	for _, x := range b.Credentials {
+		switch y := find(a, x.Name); {
+		case y == nil:
+			lent := slices.ContainsFunc(b.Granted, func(g Granted) bool { return g.Credential.Covers(x.Name) })
+			d.add("credentials", "new: "+x.Name+": "+x.Credential.String(), lent, x.From, x.From)
+		case digest(y.Credential) != digest(x.Credential):
+			d.add("credentials", "changed: "+x.Name+": "+x.Credential.String(), true, x.From, x.From)
+		}
+	}
+	for _, y := range a.Credentials {
+		if find(b, y.Name) == nil {
+			d.add("credentials", "gone: "+y.Name+": "+y.Credential.String(), false, Origin{}, y.From)
+		}
+	}
 }
 
 type differ struct{ out []Change }

@@ -37,6 +37,7 @@ type Document struct {
 	Unattended      *bool                  `json:"unattended,omitempty"`
 	UnwatchedAfter  Duration               `json:"unwatched_after,omitempty"`
 	Net             NetMode                `json:"net,omitempty"`
+	Credentials     Handles                `json:"credentials,omitempty"`
 	Services        map[string]*Service    `json:"services,omitempty"`
 	Checks          NamedChecks            `json:"checks,omitempty"`
 	RiskyFiles      []Glob                 `json:"risky_files,omitempty"`

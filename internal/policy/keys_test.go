@@ -103,6 +103,7 @@ var samples = map[reflect.Type][]any{
 	reflect.TypeFor[URLPath]():             {URLPath("/"), URLPath("/a")},
 	reflect.TypeFor[Path]():                {Path("/"), Path("/a")},
 	reflect.TypeFor[Name]():                {Name("*"), Name("A")},
+	reflect.TypeFor[HostPort]():            {HostPort("a.example"), HostPort("b.example:8443")},
 	reflect.TypeFor[Argv]():                {Argv{"git"}, Argv{"/bin/true", "x"}},
 	reflect.TypeFor[Levels]():              {Levels{task.NET: 1}, Levels{task.NET: 4, task.FS: 2}},
 	reflect.TypeFor[Statements]():          {Statements{task.CodeTrust: {"trusted"}}, Statements{task.Migrations: {"schema"}}},

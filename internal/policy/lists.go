@@ -64,6 +64,15 @@ func (m *merger) lists(d *Document) {
 			}
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(d.Credentials)) {
+		if c := d.Credentials[name]; c != nil && !slices.ContainsFunc(r.Credentials, func(x CredentialFrom) bool { return x.Name == name }) {
+			one := *c
+			if one.Read.File = one.Read.File.expand(m.c.Home); c.Read.File != "" && one.Read.File == "" {
+				continue // a home that is not known: a handle that cannot be read is none
+			}
+			r.Credentials = append(r.Credentials, CredentialFrom{name, one, m.from("credentials." + name)})
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(d.Services)) {
 		if s := d.Services[name]; s != nil && !slices.ContainsFunc(r.Services, func(x ServiceFrom) bool { return x.Name == name }) {
 			r.Services = append(r.Services, ServiceFrom{name, *s, m.from("services." + name)})

@@ -139,6 +139,7 @@ type Rules struct {
 	Unattended    Set[bool]           `json:"unattended"`
 	Unwatched     Set[Duration]       `json:"unwatched_after"`
 	Net           Set[NetMode]        `json:"net"`
+	Credentials   []CredentialFrom    `json:"credentials"` // the most trusted of each handle, in the order of their names
 	Services      []ServiceFrom       `json:"services"`
 	Checks        []Set[NamedCheck]   `json:"checks"`
 	RiskyFiles    []Set[Glob]         `json:"risky_files"`

@@ -40,7 +40,7 @@ func general(path string) string {
 		name, rest, list := strings.Cut(part, "[")
 		if i > 0 {
 			b.WriteByte('.')
-			if prev := b.String(); prev == "delegate." || prev == "services." {
+			if prev := b.String(); prev == "delegate." || prev == "services." || prev == "credentials." {
 				name = "{}"
 			}
 		}
@@ -180,6 +180,8 @@ func text(v any) string {
 			mode = ModeAsk
 		}
 		return fmt.Sprintf("%s, %s: %s", x.For, mode, strings.Join(items, "; "))
+	case CredentialFrom:
+		return x.Name + ": " + x.Credential.String()
 	case CallVerdict:
 		return string(x.Verdict) + " " + x.CallRule.String()
 	}
