@@ -243,7 +243,7 @@ func (m *Manager) accepts(r *task.Request) error {
 	if r.Keep == "" {
 		r.Keep = task.KeepAuto
 	}
-	if mem := r.Limits.MemoryBytes; mem != 0 && mem < minMemory || r.Limits.Pids != 0 && r.Limits.Pids < minPids || r.Limits.CPUs < 0 || r.Limits.DiskBytes < 0 || r.Limits.Timeout < 0 {
+	if mem := r.Limits.MemoryBytes; mem != 0 && mem < minMemory || r.Limits.Pids != 0 && r.Limits.Pids < minPids || r.Limits.CPUs < 0 || r.Limits.DiskBytes < 0 || r.Limits.NetBytes < 0 || r.Limits.NetConns < 0 || r.Limits.NetRate < 0 || r.Limits.Timeout < 0 {
 		return task.Errorf(task.CodeUsage, "plan", "a limit is too small to hold a boundary").
 			WithHint("at least %d MiB of memory and %d processes", minMemory>>20, minPids)
 	}

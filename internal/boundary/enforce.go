@@ -253,6 +253,9 @@ func (e *enforcing) limits() error {
 		{"pids", over(q.Limits.Pids, int64(l.Pids.Value)), e.d.typed("pids"), fmt.Sprint(q.Limits.Pids), fmt.Sprint(int64(l.Pids.Value)), l.Pids.From},
 		{"disk", over(q.Limits.DiskBytes, int64(l.Disk.Value)), e.d.typed("disk"), fmt.Sprint(policy.Size(q.Limits.DiskBytes)), l.Disk.Value.String(), l.Disk.From},
 		{"timeout", over(q.Limits.Timeout, time.Duration(l.Timeout.Value)), e.d.typed("timeout"), q.Limits.Timeout.String(), l.Timeout.Value.String(), l.Timeout.From},
+		{"net-bytes", over(q.Limits.NetBytes, int64(l.NetBytes.Value)), e.d.typed("net-bytes"), fmt.Sprint(policy.Size(q.Limits.NetBytes)), l.NetBytes.Value.String(), l.NetBytes.From},
+		{"net-connections", over(q.Limits.NetConns, int64(l.NetConns.Value)), e.d.typed("net-connections"), fmt.Sprint(q.Limits.NetConns), fmt.Sprint(int64(l.NetConns.Value)), l.NetConns.From},
+		{"net-rate", over(q.Limits.NetRate, int64(l.NetRate.Value)), e.d.typed("net-rate"), fmt.Sprint(q.Limits.NetRate), fmt.Sprint(int64(l.NetRate.Value)), l.NetRate.From},
 	} {
 		if x.over && x.typed {
 			return e.above("--"+x.flag, x.asked, x.most, x.from)
@@ -287,6 +290,7 @@ func (d *decided) bound(l task.Limits) task.Limits {
 	}
 	r := d.rules.Rules.Limits
 	l.MemoryBytes, l.Pids, l.DiskBytes = least(l.MemoryBytes, int64(r.Memory.Value)), least(l.Pids, int64(r.Pids.Value)), least(l.DiskBytes, int64(r.Disk.Value))
+	l.NetBytes, l.NetConns, l.NetRate = least(l.NetBytes, int64(r.NetBytes.Value)), least(l.NetConns, int64(r.NetConns.Value)), least(l.NetRate, int64(r.NetRate.Value))
 	l.CPUs, l.Timeout = least(l.CPUs, float64(r.CPUs.Value)), least(l.Timeout, time.Duration(r.Timeout.Value))
 	return l
 }

@@ -188,6 +188,7 @@ type live struct {
 	inst    backend.Instance // nil until it stands; written once
 	wk      *worker.Client   // as inst
 	way     *passage         // nil: there is none
+	gone    *goneOut         // nil: nobody asked so far
 	offers  []*offer         // ports that the host offers
 	closing bool
 	ready   bool      // it is ready on record

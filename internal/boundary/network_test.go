@@ -39,7 +39,7 @@ func TestListen(t *testing.T) {
 }
 
 func TestCheckNet(t *testing.T) {
-	for _, q := range []task.Request{{Net: "all"}, {Net: "none", Allow: []string{"a.test:1"}}, {Allow: []string{""}}, {Net: "open", Allow: []string{"a.test"}}} {
+	for _, q := range []task.Request{{Net: "all"}, {Net: "none", Allow: []string{"a.test:1"}}, {Allow: []string{""}}, {Net: "open", Allow: []string{"127.0.0.1"}}} {
 		if err := checkNet(&q); task.CodeOf(err) != task.CodeUsage {
 			t.Errorf("%+v: %v", q, err)
 		}

@@ -53,7 +53,14 @@ func (m *Manager) pass(l *live, w passing) (*passage, error) {
 		return nil, err
 	}
 	p := &passage{kind: w.kind, record: &crossings{m: m, l: l, phase: w.phase, measuring: true}}
-	p.gate, err = egress.New(egress.Config{Judge: p.judge(w.rules), Recorder: p.record, Ask: m.askWay(l)})
+	left, err := l.goneOut()
+	if err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	most := l.spec.Limits
+	p.gate, err = egress.New(egress.Config{Judge: p.judge(w.rules), Recorder: p.record, Ask: m.askWay(l), IDs: &left.crossings,
+		Limits: egress.Limits{Conns: int(most.NetConns), PerSecond: float64(most.NetRate), Burst: burst(most.NetRate), Bytes: most.NetBytes, Moved: &left.bytes}})
 	if err != nil {
 		_ = s.Close()
 		return nil, err

@@ -98,7 +98,7 @@ func (g *Gate) answerName(b []byte) []byte {
 	if d.Reason == "" && g.names.has(h.Name()) {
 		return g.address(out, q, h) // recorded when it got its address
 	}
-	d.ID = g.ids.Add(1)
+	d.ID = g.IDs.Add(1)
 	if err := g.Recorder.Decided(d); err != nil {
 		out.RCode = dnsmessage.RCodeServerFailure
 		return built(out, &q, nil)

@@ -69,6 +69,7 @@ type Config struct {
 	Dial     func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 	Own      func() []netip.Addr // the addresses of this machine; nil reads its interfaces
 	Limits   Limits
+	IDs      *atomic.Uint64 // of decisions so far, for several gates of one task; nil: none
 	Timeouts Timeouts
 	Lender   Lender // nil: nothing is lent
 }
@@ -86,7 +87,6 @@ type Gate struct {
 	Config
 	limiter *limiter
 	names   names
-	ids     atomic.Uint64
 	ctx     context.Context
 	stop    context.CancelCauseFunc
 	open    sync.WaitGroup
@@ -124,6 +124,9 @@ func New(c Config) (*Gate, error) {
 		if *v.p <= 0 {
 			*v.p = v.d
 		}
+	}
+	if c.IDs == nil {
+		c.IDs = new(atomic.Uint64)
 	}
 	g := &Gate{Config: c, limiter: newLimiter(c.Limits)}
 	g.ctx, g.stop = context.WithCancelCause(context.Background())
@@ -173,7 +176,7 @@ func (g *Gate) Open(ctx context.Context, r Request) (_ *Conn, err error) {
 		}
 	}()
 	if err := g.limiter.admit(ctx); err != nil {
-		return nil, err
+		return nil, g.exhausted(r, err)
 	}
 	d, err := g.decide(ctx, r)
 	if err != nil {
@@ -193,6 +196,18 @@ func (g *Gate) Open(ctx context.Context, r Request) (_ *Conn, err error) {
 	return c, nil
 }
 
+// exhausted records a refusal for want of connections, rate or bytes.
+func (g *Gate) exhausted(r Request, err error) error {
+	if ReasonOf(err) != ReasonLimit {
+		return err
+	}
+	d := Decision{ID: g.IDs.Add(1), Time: time.Now(), Proto: r.Proto, Dest: r.Dest, Method: r.Method, Path: r.Path, Verdict: task.VerdictDeny, Rule: err.Error(), Reason: ReasonLimit}
+	if rerr := g.Recorder.Decided(d); rerr != nil {
+		return refuseRecord(rerr)
+	}
+	return err
+}
+
 // bound ends ctx with the gate.
 func (g *Gate) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -203,7 +218,7 @@ func (g *Gate) bound(ctx context.Context) (context.Context, context.CancelFunc) 
 // decide holds what was asked for against the policy, and records the answer
 // before anything else happens.
 func (g *Gate) decide(ctx context.Context, r Request) (Decision, error) {
-	d := Decision{ID: g.ids.Add(1), Time: time.Now(), Proto: r.Proto, Dest: r.Dest, Method: r.Method, Path: r.Path, Verdict: task.VerdictDeny}
+	d := Decision{ID: g.IDs.Add(1), Time: time.Now(), Proto: r.Proto, Dest: r.Dest, Method: r.Method, Path: r.Path, Verdict: task.VerdictDeny}
 	refuse := func(reason Reason, format string, args ...any) (Decision, error) {
 		d.Reason = reason
 		err := refuse(reason, format, args...)

@@ -15,12 +15,15 @@ type Limits struct {
 	// Bytes is the most in both directions together; 0 is no limit. It is looked
 	// at once per chunk, so each open connection may go over it by one of those.
 	Bytes int64
+	// Moved is where bytes are counted, for several gates of one task; nil: each
+	// gate begins with none.
+	Moved *atomic.Int64
 }
 
 type limiter struct {
 	Limits
 	conns chan struct{} // holds one for each open connection
-	bytes atomic.Int64
+	bytes *atomic.Int64
 
 	mu    sync.Mutex
 	level float64 // how many may begin now; below zero: already promised
@@ -37,7 +40,10 @@ func newLimiter(l Limits) *limiter {
 	if l.Burst <= 0 {
 		l.Burst = 1000
 	}
-	return &limiter{Limits: l, conns: make(chan struct{}, l.Conns), level: float64(l.Burst), at: time.Now()}
+	if l.Moved == nil {
+		l.Moved = new(atomic.Int64)
+	}
+	return &limiter{Limits: l, bytes: l.Moved, conns: make(chan struct{}, l.Conns), level: float64(l.Burst), at: time.Now()}
 }
 
 // maxWait is how long one waits that comes too soon.

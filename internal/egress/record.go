@@ -19,7 +19,7 @@ type Recorder interface {
 
 // Decision is what was asked for and what was said.
 type Decision struct {
-	ID      uint64 // 1, 2, 3 … in this gate
+	ID      uint64 // 1, 2, 3 … see Config.IDs
 	Time    time.Time
 	Proto   Proto
 	Dest    Dest   // in its one form; zero where Said could not be read

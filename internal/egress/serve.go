@@ -163,7 +163,7 @@ func (g *Gate) unreadable(p Proto, said string, err error) error {
 	if perr := g.limiter.pace(g.ctx); perr != nil {
 		return perr
 	}
-	if rerr := g.Recorder.Decided(Decision{ID: g.ids.Add(1), Time: time.Now(), Proto: p, Said: quoted(said), Verdict: task.VerdictDeny, Rule: err.Error(), Reason: reason}); rerr != nil {
+	if rerr := g.Recorder.Decided(Decision{ID: g.IDs.Add(1), Time: time.Now(), Proto: p, Said: quoted(said), Verdict: task.VerdictDeny, Rule: err.Error(), Reason: reason}); rerr != nil {
 		return refuseRecord(rerr)
 	}
 	return err

@@ -86,7 +86,7 @@ func limits(parent *task.View, q *task.Request, now time.Time, no func(string, .
 	for _, l := range []struct {
 		flag         string
 		child, upper *int64
-	}{{"memory", &c.MemoryBytes, &p.MemoryBytes}, {"pids", &c.Pids, &p.Pids}, {"disk", &c.DiskBytes, &p.DiskBytes}} {
+	}{{"memory", &c.MemoryBytes, &p.MemoryBytes}, {"pids", &c.Pids, &p.Pids}, {"disk", &c.DiskBytes, &p.DiskBytes}, {"net-bytes", &c.NetBytes, &p.NetBytes}, {"net-connections", &c.NetConns, &p.NetConns}, {"net-rate", &c.NetRate, &p.NetRate}} {
 		if *l.upper == 0 {
 			continue // without one
 		}

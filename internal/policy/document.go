@@ -147,11 +147,14 @@ type BackendRules struct {
 
 // LimitRules bound each task.
 type LimitRules struct {
-	Memory  Size     `json:"memory,omitempty"`
-	CPUs    Number   `json:"cpus,omitempty"`
-	Pids    Count    `json:"pids,omitempty"`
-	Disk    Size     `json:"disk,omitempty"`
-	Timeout Duration `json:"timeout,omitempty"`
+	Memory   Size     `json:"memory,omitempty"`
+	CPUs     Number   `json:"cpus,omitempty"`
+	Pids     Count    `json:"pids,omitempty"`
+	Disk     Size     `json:"disk,omitempty"`
+	Timeout  Duration `json:"timeout,omitempty"`
+	NetBytes Size     `json:"net_bytes,omitempty"`
+	NetConns Count    `json:"net_connections,omitempty"`
+	NetRate  Count    `json:"net_rate,omitempty"`
 }
 
 // BudgetRules bound all tasks of one user together.

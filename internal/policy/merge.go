@@ -254,6 +254,9 @@ func (m *merger) values(d *Document) {
 		lowest(m, &r.Limits.Pids, l.Pids, "limits.pids")
 		lowest(m, &r.Limits.Disk, l.Disk, "limits.disk")
 		lowest(m, &r.Limits.Timeout, l.Timeout, "limits.timeout")
+		lowest(m, &r.Limits.NetBytes, l.NetBytes, "limits.net_bytes")
+		lowest(m, &r.Limits.NetConns, l.NetConns, "limits.net_connections")
+		lowest(m, &r.Limits.NetRate, l.NetRate, "limits.net_rate")
 	}
 	if b := d.Budget; b != nil {
 		lowest(m, &r.Budget.Tasks, b.Tasks, "budget.tasks")

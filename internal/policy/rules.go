@@ -155,11 +155,14 @@ type AssuranceFrom struct {
 
 // MergedLimits bound one task.
 type MergedLimits struct {
-	Memory  Set[Size]     `json:"memory"`
-	CPUs    Set[Number]   `json:"cpus"`
-	Pids    Set[Count]    `json:"pids"`
-	Disk    Set[Size]     `json:"disk"`
-	Timeout Set[Duration] `json:"timeout"`
+	Memory   Set[Size]     `json:"memory"`
+	CPUs     Set[Number]   `json:"cpus"`
+	Pids     Set[Count]    `json:"pids"`
+	Disk     Set[Size]     `json:"disk"`
+	Timeout  Set[Duration] `json:"timeout"`
+	NetBytes Set[Size]     `json:"net_bytes"`
+	NetConns Set[Count]    `json:"net_connections"`
+	NetRate  Set[Count]    `json:"net_rate"`
 }
 
 // MergedBudget bounds all tasks of one user.

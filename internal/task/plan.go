@@ -51,6 +51,11 @@ type Limits struct {
 	Pids        int64         `json:"pids"`
 	DiskBytes   int64         `json:"disk_bytes"`
 	Timeout     time.Duration `json:"timeout_ns"` // of the whole task; 0 = none asked
+	// Of the way out. NetBytes counts both directions together, over all that the
+	// task lives, and 0 is none asked.
+	NetBytes int64 `json:"net_bytes,omitempty"`
+	NetConns int64 `json:"net_connections,omitempty"` // at a time
+	NetRate  int64 `json:"net_rate,omitempty"`        // new ones a second, refused ones among them
 }
 
 // Bind is a host folder or file granted to a task by a person, read-only.

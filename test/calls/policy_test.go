@@ -174,6 +174,7 @@ func TestPolicyEnforced(t *testing.T) {
 			"limits.cpus":                   {"limits: {cpus: 0.5}", []string{"run", "--cpus", "1", "--", "true"}, "policy.yaml:2"},
 			"limits.pids":                   {"limits: {pids: 100}", []string{"run", "--pids", "200", "--", "true"}, "policy.yaml:2"},
 			"limits.disk":                   {"limits: {disk: 64m}", []string{"run", "--disk", "65m", "--", "true"}, "policy.yaml:2"},
+			"limits.net_bytes":              {"limits: {net_bytes: 1m}", []string{"run", "--net-bytes", "2m", "--", "true"}, "policy.yaml:2"},
 			"limits.timeout":                {"limits: {timeout: 1m}", []string{"run", "--timeout", "2m", "--", "true"}, "policy.yaml:2"},
 			"limits.memory, too small":      {"limits: {memory: 1m}", []string{"run", "--", "true"}, "holds no boundary"},
 			"allow_trust":                   {"allow_trust: false", []string{"run", "--trust", "--", "true"}, "policy.yaml:2"},

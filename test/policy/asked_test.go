@@ -17,14 +17,14 @@ import (
 
 // flagsTight is what bounds what a person asks for in these tests.
 const flagsTight = "version: 1\ndelegate: {user: {mode: auto, env: [ALLOWED]}}\nfloors: {SRC: 1, NET: 1}\nallow_trust: false\ntools: {ask: [{tool: shell}], frozen: true, wait: 1m}\n" +
-	"backends: {allowed: [linux]}\nlimits: {memory: 512m, cpus: 0.5, pids: 200, disk: 64m, timeout: 10m}\nretention: {environments: 1h}\nunattended: true\nnet: none\n"
+	"backends: {allowed: [linux]}\nlimits: {memory: 512m, cpus: 0.5, pids: 200, disk: 64m, timeout: 10m, net_bytes: 1m, net_connections: 5, net_rate: 5}\nretention: {environments: 1h}\nunattended: true\nnet: none\n"
 
 // bounded is the loosest that each flag of `run` can ask for, and what it comes
 // to: a refusal that says this, or with "" a plan that is no looser.
 var bounded = map[string]struct{ value, refused string }{
 	"backend": {"docker", "now there is"}, "rootfs": {"/", "not inside what a user may ask for"}, "need": {"NET=0", "can raise the boundary, not lower it"}, "net": {"open", "more than the policy allows"}, "allow": {"example.com", "more than the policy allows"}, "publish": {"8080", ""}, "ro": {"{tmp}", "not inside what a user may ask for"},
 	"env": {"OTHER=1", "not inside what a user may ask for"}, "grant": {"userns", "not inside what a user may ask for"}, "memory": {"1g", "more than the policy allows"}, "cpus": {"2", "more than the policy allows"},
-	"pids": {"4000", "more than the policy allows"}, "disk": {"1g", "more than the policy allows"}, "timeout": {"9000h", "more than the policy allows"}, "trust": {"", "allow_trust is false"}, "ask-timeout": {"24h", "more than the policy allows"},
+	"pids": {"4000", "more than the policy allows"}, "disk": {"1g", "more than the policy allows"}, "net-bytes": {"2m", "more than the policy allows"}, "net-connections": {"6", "more than the policy allows"}, "net-rate": {"6", "more than the policy allows"}, "timeout": {"9000h", "more than the policy allows"}, "trust": {"", "allow_trust is false"}, "ask-timeout": {"24h", "more than the policy allows"},
 	"source": {"checkout", "SRC"}, "unattended": {"false", ""}, "frozen": {"false", ""}, "ask": {"glob", ""}, "deny": {"glob", ""}, "history": {"full", ""}, "dirty": {"all", ""}, "keep": {"always", ""}, "discard": {"", ""},
 	// What these name is no authority: a name, a place, a revision, and who does the work, whose definition only tightens.
 	"name": {"x", ""}, "repo": {"{repo}", ""}, "base": {"HEAD", ""}, "at": {"/src", ""}, "dir": {".", ""}, "parent": {"none", "none"}, "agent": {"none", "no agent"},

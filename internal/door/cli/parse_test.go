@@ -122,12 +122,12 @@ func TestRequest(t *testing.T) {
 		return f.request(cmd, env)
 	}
 	q, err := parse([]string{"CAISSON_NEED=NET=2,FS=3", "CAISSON_UNATTENDED=true", "SECRET=s3cret"},
-		"--memory", "2g", "--cpus", "1.5", "--pids", "100", "--disk", "10g", "--timeout", "30m", "--ro", "/a:/b", "--ro", "/c", "--env", "SECRET", "--env", "K=V",
+		"--memory", "2g", "--cpus", "1.5", "--pids", "100", "--disk", "10g", "--timeout", "30m", "--net-bytes", "5g", "--net-connections", "7", "--net-rate", "9", "--ro", "/a:/b", "--ro", "/c", "--env", "SECRET", "--env", "K=V",
 		"--grant", "ptrace", "--need", "NET=3", "--need", "fs=1", "--history", "base", "--at", "/x", "--base", "-weird", "--name", "n", "--keep", "never", "--trust", "--repo", "r", "--rootfs", "/root")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if q.Limits != (task.Limits{MemoryBytes: 2 << 30, CPUs: 1.5, Pids: 100, DiskBytes: 10 << 30, Timeout: 30 * time.Minute}) {
+	if q.Limits != (task.Limits{MemoryBytes: 2 << 30, CPUs: 1.5, Pids: 100, DiskBytes: 10 << 30, Timeout: 30 * time.Minute, NetBytes: 5 << 30, NetConns: 7, NetRate: 9}) {
 		t.Errorf("limits: %+v", q.Limits)
 	}
 	if q.Need.At(task.NET) != 3 || q.Need.At(task.FS) != 3 {

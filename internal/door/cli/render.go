@@ -286,6 +286,15 @@ func (t *text) limits(l task.Limits) {
 	if l.DiskBytes > 0 {
 		parts = append(parts, "disk "+bytesText(l.DiskBytes))
 	}
+	if l.NetBytes > 0 {
+		parts = append(parts, "net bytes "+bytesText(l.NetBytes))
+	}
+	if l.NetConns > 0 {
+		parts = append(parts, "net connections "+strconv.FormatInt(l.NetConns, 10))
+	}
+	if l.NetRate > 0 {
+		parts = append(parts, "net rate "+strconv.FormatInt(l.NetRate, 10)+"/s")
+	}
 	if l.Timeout > 0 {
 		parts = append(parts, "timeout "+l.Timeout.String())
 	}

@@ -18,7 +18,8 @@ import (
 type requestFlags struct {
 	parent                                                                    string
 	name, agent, repo, base, at, source, history, backend, rootfs, net, phase string
-	memory, cpus, pids, disk, timeout, keep                                   string
+	memory, cpus, pids, disk, timeout, keep, netBytes                         string
+	netConns, netRate                                                         int64
 	need, ro, env, grant, allow, publish                                      []string
 	image, dirty                                                              string
 	trust, unattended, discard                                                bool
@@ -66,6 +67,9 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringVar(&r.cpus, "cpus", "", "processors, for example 1.5 `N`")
 	f.StringVar(&r.pids, "pids", "", "processes and threads `N`")
 	f.StringVar(&r.disk, "disk", "", "disk limit, for example 10g `SIZE`")
+	f.StringVar(&r.netBytes, "net-bytes", "", "what may cross its way out, both directions together and as long as it lives, for example 5g `SIZE`")
+	f.Int64Var(&r.netConns, "net-connections", 0, "connections that are open at a time by its way out (default 1024) `N`")
+	f.Int64Var(&r.netRate, "net-rate", 0, "new connections a second by its way out (default 500) `N`")
 	f.StringVar(&r.timeout, "timeout", "", "end the task after this long, for example 30m `DURATION`")
 	f.StringVar(&r.keep, "keep", "", "keep the files when it ends: auto, always, on-failure or never `MODE`")
 	f.BoolVar(&r.discard, "discard", false, "do not rescue the task's work when it ends")
@@ -136,7 +140,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	if err := r.refuseLater(); err != nil {
 		return q, err
 	}
-	for _, empty := range []string{"name", "parent", "repo", "base", "at", "source", "dirty", "history", "backend", "rootfs", "net", "phase", "memory", "cpus", "pids", "disk", "timeout", "keep", "agent"} {
+	for _, empty := range []string{"name", "parent", "repo", "base", "at", "source", "dirty", "history", "backend", "rootfs", "net", "phase", "memory", "cpus", "pids", "disk", "net-bytes", "timeout", "keep", "agent"} {
 		if f := cmd.Flags().Lookup(empty); f.Changed && f.Value.String() == "" {
 			return q, usagef(cmd, "--%s needs a value that is not empty", empty)
 		}
@@ -274,6 +278,20 @@ func (r *requestFlags) limits(l *task.Limits) (err error) {
 			return invalid("pids", r.pids, "less than "+strconv.Itoa(leastPids)+" is not enough to measure a boundary: threads count", "512")
 		}
 	}
+	if r.netBytes != "" {
+		if l.NetBytes, err = parseSize("net-bytes", r.netBytes); err != nil {
+			return err
+		}
+	}
+	for _, x := range []struct {
+		flag string
+		n    int64
+	}{{"net-connections", r.netConns}, {"net-rate", r.netRate}} {
+		if x.n < 0 {
+			return invalid(x.flag, strconv.FormatInt(x.n, 10), "must be above zero", "50")
+		}
+	}
+	l.NetConns, l.NetRate = r.netConns, r.netRate
 	if r.timeout != "" {
 		l.Timeout, err = parseTimeout(r.timeout)
 	}
