@@ -382,6 +382,20 @@ func TestProbeSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
+// A package manager replaces files of /etc while boundaries are made.
+func TestReplacedEtc(t *testing.T) {
+	usable(t)
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: an /etc of the test's own")
+	}
+	dir := t.TempDir()
+	cmd := exec.Command("unshare", "-m", "sh", "-c", `cp -a /etc "$1/etc" && mount --bind "$1/etc" /etc && exec "$0"`, os.Args[0], dir)
+	cmd.Env = []string{"CAISSON_TEST_ROLE=churn", workerEnv + "=" + workerPath, "PATH=" + os.Getenv("PATH")}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // As root, the same tests once more as an unprivileged user.
 func TestUnprivileged(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -91,6 +91,12 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 
 	id := d.identity(s, worker)
 	in, err := d.make(ctx, s, worker, id, dropped)
+	for range replacedTries {
+		if err == nil || !replacedEtc(err) {
+			break
+		}
+		in, err = d.make(ctx, s, worker, id, dropped)
+	}
 	if err != nil && id.mapNS != nil && (isDetachError(err) || isStartError(err)) {
 		// Another id than root's cannot be had here, this root may not detach
 		// mounts, or the file system of the task's own folders cannot show another

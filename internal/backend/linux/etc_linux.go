@@ -23,6 +23,21 @@ var (
 
 const maxCopied = 64 << 10
 
+// replacedTries is how often a boundary is made anew whose set-up met a file of
+// /etc in the moment at which a package manager put another in its place.
+const replacedTries = 3
+
+// replacedEtc says that err is such a moment: the file that was looked at lies
+// nowhere any more, or another does.
+func replacedEtc(err error) bool {
+	var se *stage.Error
+	if !errors.As(err, &se) {
+		return false
+	}
+	_, name, found := strings.Cut(se.Op, " ")
+	return found && strings.HasPrefix(name, "/etc/") && (se.Errno == unix.ENOENT || se.Detail == stage.Replaced)
+}
+
 // etc generates /etc: an identity of its own and read-only parts of the host's.
 func (pl *planner) etc() error {
 	pl.add(stage.Step{Op: "dir", Target: "/etc", Mode: 0o755})

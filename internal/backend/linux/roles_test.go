@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -17,7 +18,7 @@ import (
 )
 
 // roles are what the test binary does when it is started again by a test.
-var roles = map[string]func() int{"syscalls": roleSyscalls, "hold": roleHold, "probe": roleProbe}
+var roles = map[string]func() int{"syscalls": roleSyscalls, "hold": roleHold, "probe": roleProbe, "churn": roleChurn}
 
 func roleDriver() *Driver {
 	return New(Config{Worker: func() (string, error) { return os.Getenv(workerEnv), nil }}).(*Driver)
@@ -34,6 +35,35 @@ func roleProbe() int {
 		return 1
 	}
 	return print(c)
+}
+
+// roleChurn makes boundaries while a file of /etc is replaced over and over, as
+// package managers do. The /etc is the test's own.
+func roleChurn() int {
+	text, err := os.ReadFile("/etc/ld.so.cache")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	var took atomic.Int64 // the last boundary
+	took.Store(int64(100 * time.Millisecond))
+	go func() {
+		for {
+			if os.WriteFile("/etc/ld.so.cache~", text, 0o644) == nil {
+				_ = os.Rename("/etc/ld.so.cache~", "/etc/ld.so.cache")
+			}
+			time.Sleep(time.Duration(6 * took.Load())) // else no boundary would ever have the time
+		}
+	}()
+	for range 60 {
+		began := time.Now()
+		if c, err := roleDriver().Probe(context.Background()); err != nil || !c.Usable {
+			fmt.Fprintln(os.Stderr, err, c.Why)
+			return 1
+		}
+		took.Store(int64(time.Since(began)))
+	}
+	return 0
 }
 
 // roleHold makes the boundary of the spec on stdin, prints its resources and

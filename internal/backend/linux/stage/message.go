@@ -15,6 +15,9 @@ type Error struct {
 	Detail string        // more than the errno, or instead of it
 }
 
+// Replaced is the Detail where another file lies under a name than the host saw.
+const Replaced = "it was replaced since the host looked"
+
 // Error renders operation, place and cause.
 func (e *Error) Error() string {
 	s := e.Op + " in the " + e.Step

@@ -214,7 +214,7 @@ func (b *builder) checked(fd int, s Step) (int, error) {
 		return -1, errors.New("it is not the device it should be")
 	case s.Op == "bind" && (s.Ino == 0 || st.Dev != s.Dev || st.Ino != s.Ino):
 		unix.Close(fd)
-		return -1, errors.New("it was replaced since the host looked")
+		return -1, errors.New(Replaced)
 	}
 	return fd, nil
 }
