@@ -47,7 +47,7 @@ var rooms = []room{
 	{dir: "internal/audit", may: []string{"internal/task", "internal/sys", "internal/policy"}},
 	{dir: "internal/boundary", may: []string{
 		"internal/task", "internal/sys", "internal/policy", "internal/detect", "internal/backend", "internal/service", "internal/probe",
-		"internal/source/...", "internal/evidence", "internal/inventory", "internal/approval", "internal/broker", "internal/egress", "internal/worker", "internal/worker/contract/...", "internal/worker/capture",
+		"internal/source/...", "internal/evidence", "internal/inventory", "internal/approval", "internal/broker/...", "internal/egress", "internal/worker", "internal/worker/contract/...", "internal/worker/capture",
 		"internal/door", // fulfils door.Engine; the contract alone, no child
 	}},
 	{dir: "internal/door", may: []string{"internal/task", "internal/approval", "internal/audit"}, child: doorChild},
@@ -186,8 +186,9 @@ var outsiders = []outside{
 	{module: "golang.org/x/term", in: []string{"internal/door/cli", "cmd/caisson"}},
 	{module: "modernc.org/sqlite", in: []string{"internal/inventory"}},
 	{module: "mvdan.cc/sh/v3", in: []string{"internal/detect"}},
-	{module: "golang.org/x/text", in: []string{"internal/source"}}, // Unicode normalisation of file names
-	{module: "golang.org/x/net", in: []string{"internal/egress"}},  // messages of DNS
+	{module: "golang.org/x/text", in: []string{"internal/source"}},   // Unicode normalisation of file names
+	{module: "golang.org/x/crypto", in: []string{"internal/broker"}}, // keys and messages of SSH
+	{module: "golang.org/x/net", in: []string{"internal/egress"}},    // messages of DNS
 	{module: "go.yaml.in/yaml/v4", in: []string{"internal/config", "internal/detect"}},
 	{module: "github.com/google/jsonschema-go"}, // tests hold answers to announced schemas with it
 	{module: "github.com/modelcontextprotocol/go-sdk", in: []string{"internal/door/mcp"}},
