@@ -75,6 +75,11 @@ type Spec struct {
 	// Way is how programs inside reach what the host lets them reach; nil: they
 	// reach nothing.
 	Way *Way
+	// Local are names of Unix sockets below LocalDir that are the host's: what is said
+	// there is answered outside.
+	Local []string
+	// KnownHosts is the text of the SSH hosts that are known inside; empty: none is.
+	KnownHosts string
 	// Inward is how many connections at a time the host can make to servers inside;
 	// 0: none.
 	Inward int
@@ -110,6 +115,9 @@ const ObjectsDir = "/run/boundary/objects"
 // DepsDir is where package managers of a task whose dependencies are installed in
 // a phase of their own keep what they fetched.
 const DepsDir = "/run/boundary/deps"
+
+// LocalDir is where Unix sockets of the host's appear inside.
+const LocalDir = "/run/boundary/lent"
 
 // OutDir is where the output store appears inside.
 const OutDir = "/run/boundary/out"
@@ -207,6 +215,14 @@ func (s Sockets) Close() error {
 		errs = append(errs, n.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// Locals is an Instance that can have Unix sockets of the host's inside: those of
+// Spec.Local.
+type Locals interface {
+	// LocalSockets returns them by name, each time anew: to close what it returns
+	// does not end the sockets, which go with the instance. The caller closes them.
+	LocalSockets() (map[string]net.Listener, error)
 }
 
 // Inward is an Instance into which the host can connect: see Spec.Inward.

@@ -38,7 +38,7 @@ func hooks() inside.Hooks {
 				return inside.Built{}, err
 			}
 			devpts, err := stage.BuildRoot(p, fds)
-			if err == nil && (p.Way != nil || p.Inward > 0) {
+			if err == nil && (p.Way != nil || p.Inward > 0 || len(p.Local) > 0) {
 				err = sendCrossings(fd, p)
 			}
 			return inside.Built{Attr: stage.SpaceAttr(p), File: devpts, Tell: func(fd int) error { return stage.SendSpace(fd, p) }}, err

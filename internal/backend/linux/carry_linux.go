@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,7 @@ type carried struct {
 	Worker          sys.Ident
 	PidFD, DevPTS   int
 	Sockets, Inward []int
+	Local           []int
 	Stderr          int // -1: none
 	Tail            []byte
 }
@@ -54,12 +56,12 @@ func (in *instance) Carry() ([]byte, []int, error) {
 	}
 	c := carried{
 		Task: in.spec.Task, Instance: in.spec.Instance, Token: in.spec.Token, Limits: in.limits, Findings: in.findings,
-		Worker: p.ident, PidFD: p.pidfd, DevPTS: in.devpts, Sockets: in.sockets, Inward: in.inward.all, Stderr: -1,
+		Worker: p.ident, PidFD: p.pidfd, DevPTS: in.devpts, Sockets: in.sockets, Local: in.local, Inward: in.inward.all, Stderr: -1,
 	}
 	for _, g := range in.groups {
 		c.Groups = append(c.Groups, carriedGroup{g.v2, g.parent, g.ctl, g.dir, g.ino, g.scope, g.nested})
 	}
-	fds := append(append([]int{c.PidFD, c.DevPTS}, c.Sockets...), c.Inward...)
+	fds := slices.Concat([]int{c.PidFD, c.DevPTS}, c.Sockets, c.Local, c.Inward)
 	p.stderr.mu.Lock()
 	defer p.stderr.mu.Unlock()
 	if c.Tail = p.stderr.buf; p.stderr.r != nil {
@@ -132,7 +134,7 @@ func (d *Driver) Take(state []byte) (backend.Instance, error) {
 	}
 	in := &instance{
 		spec:   backend.Spec{Task: c.Task, Instance: c.Instance, Token: c.Token},
-		limits: c.Limits, findings: c.Findings, dialed: true, devpts: c.DevPTS, sockets: c.Sockets,
+		limits: c.Limits, findings: c.Findings, dialed: true, devpts: c.DevPTS, sockets: c.Sockets, local: c.Local,
 		proc: &process{pid: c.Worker.PID, pidfd: c.PidFD, ident: c.Worker, sock: -1, done: make(chan struct{}), stderr: &tail{buf: c.Tail}},
 	}
 	in.inward.begin(c.Inward)

@@ -123,13 +123,17 @@ func (pl *planner) identityFiles() map[string]string {
 	if sp.Way != nil {
 		resolver, hosts = "nameserver 127.0.0.1\n", "files dns"
 	}
-	return map[string]string{
+	files := map[string]string{
 		"passwd": "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n" + login + ":x:1000:1000::" + home + ":" + shell + "\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 		"group":  "root:x:0:\n" + login + ":x:1000:\nnogroup:x:65534:\n",
 		"hosts":  "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t" + host + "\n", "hostname": host + "\n",
 		"resolv.conf":   resolver,
 		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: " + hosts + "\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
 	}
+	if sp.KnownHosts != "" {
+		files["ssh/ssh_known_hosts"] = sp.KnownHosts
+	}
+	return files
 }
 
 // gitValue quotes a value for a git configuration file.

@@ -34,6 +34,7 @@ type instance struct {
 	ident     *sys.Ident // of an earlier process's start
 	devpts    int        // O_PATH; 0 = none
 	sockets   []int      // of the way out
+	local     []int      // Unix sockets inside
 	inward    inward     // connects to servers inside
 	dialed    bool
 	resources []backend.Resource // as recorded, when attached
@@ -153,7 +154,7 @@ func (in *instance) dialogue(ctx context.Context, p *process, plan *stage.Plan, 
 	var rep stage.Report
 	var got []int
 	var cred *unix.Ucred
-	crosses := plan.Way != nil || plan.Inward > 0
+	crosses := plan.Way != nil || plan.Inward > 0 || len(plan.Local) > 0
 	if err == nil && crosses {
 		if rep, got, cred, err = stage.ReceiveReport(p.sock); err == nil && rep.OK {
 			if err := in.keepSockets(p, plan, got, cred); err != nil {
@@ -401,7 +402,8 @@ func (in *instance) Destroy(ctx context.Context) error {
 		left = append(left, err.Error())
 	}
 	closeSockets(in.sockets)
-	in.sockets = nil
+	closeSockets(in.local)
+	in.sockets, in.local = nil, nil
 	closeSockets(in.inward.all)
 	in.inward.all = nil
 	if err := sys.Fault("linux.killed"); err != nil {

@@ -111,7 +111,7 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	p := &stage.Plan{
 		UID: insideID, GID: insideID, Hostname: hostname(sp), Workdir: sp.Source.Target,
 		ToolFilter: toolFilter(sp.Ptrace, sp.Userns), WorkerFilter: workerFilter(), Rlimits: rlimits(pl.limits, pl.perProcess), Userns: sp.Userns, Ptrace: sp.Ptrace, Env: sp.Env,
-		Way: wayOf(sp.Way), Inward: sp.Inward, NoLandlock: stage.LandlockABI() < 1, UserLimits: userLimits(sp.Userns),
+		Way: wayOf(sp.Way), Local: sp.Local, Inward: sp.Inward, NoLandlock: stage.LandlockABI() < 1, UserLimits: userLimits(sp.Userns),
 	}
 	var err error
 	if sp.Rootfs != "" {
@@ -134,6 +134,9 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	pl.add(stage.Step{Op: "proc", Target: "/proc", Flags: []string{"nodev", "noexec"}})
 	if err := pl.userMounts(); err != nil {
 		return nil, err
+	}
+	if len(sp.Local) > 0 {
+		pl.add(stage.Step{Op: "tmpfs", Target: stage.LocalDir, Flags: []string{"nodev", "noexec"}, Data: "size=16k,nr_inodes=16,mode=0755"})
 	}
 	if sp.Userns {
 		pl.add(stage.Step{Op: "dir", Target: wholeProc, Mode: 0o555})

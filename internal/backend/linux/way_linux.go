@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +15,10 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-var _ backend.Listeners = (*instance)(nil)
+var (
+	_ backend.Listeners = (*instance)(nil)
+	_ backend.Locals    = (*instance)(nil)
+)
 
 // wayOf is what of a spec the stage makes.
 func wayOf(w *backend.Way) *stage.Way {
@@ -84,11 +88,17 @@ func (in *instance) keepSockets(p *process, plan *stage.Plan, got []int, cred *u
 	if plan.Way != nil {
 		want = spots(plan.Way)
 	}
-	out := len(got) - plan.Inward
+	inner := len(got) - plan.Inward
+	out := inner - len(plan.Local)
 	if out < 0 {
-		return no("%d sockets came, and %d are to lead inside", len(got), plan.Inward)
+		return no("%d sockets came, and %d are to lead inside or have names", len(got), plan.Inward+len(plan.Local))
 	}
-	for _, fd := range got[out:] {
+	for i, n := range plan.Local {
+		if err := isLocal(got[out+i], n); err != nil {
+			return no("the socket %s: %v", n, err)
+		}
+	}
+	for _, fd := range got[inner:] {
 		if at, err := spotOf(fd); err != nil || at.kind != unix.SOCK_STREAM || at.at.Port() != 0 {
 			return no("a socket that is to lead inside is bound to %v: %v", at.at, err)
 		}
@@ -111,9 +121,62 @@ func (in *instance) keepSockets(p *process, plan *stage.Plan, got []int, cred *u
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.sockets = got[:out:out]
-	in.inward.begin(got[out:])
+	in.sockets, in.local = got[:out:out], got[out:inner:inner]
+	in.inward.begin(got[inner:])
 	return nil
+}
+
+// isLocal looks whether a descriptor is a Unix socket that listens at a name.
+func isLocal(fd int, name string) error {
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || kind != unix.SOCK_STREAM {
+		return fmt.Errorf("it is no stream: %v", err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if a, ok := sa.(*unix.SockaddrUnix); err != nil || !ok || a.Name != stage.LocalDir+"/"+name {
+		return fmt.Errorf("it is not at that name: %v", err)
+	}
+	if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || n != 1 {
+		return fmt.Errorf("it does not listen: %v", err)
+	}
+	return nil
+}
+
+// LocalSockets implements backend.Locals.
+func (in *instance) LocalSockets() (_ map[string]net.Listener, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	out := map[string]net.Listener{}
+	defer func() {
+		if err != nil {
+			for _, l := range out {
+				_ = l.Close()
+			}
+			err = task.Errorf(task.CodeUnavailable, "linux.local", "what programs inside were lent cannot be answered: %w", err)
+		}
+	}()
+	for _, fd := range in.local {
+		sa, err := unix.Getsockname(fd)
+		if err != nil {
+			return nil, err
+		}
+		a, ok := sa.(*unix.SockaddrUnix)
+		if !ok {
+			return nil, fmt.Errorf("it is no Unix socket")
+		}
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return nil, err
+		}
+		f := os.NewFile(uintptr(own), a.Name)
+		l, err := net.FileListener(f)
+		_ = f.Close()
+		if err != nil {
+			return nil, err
+		}
+		out[filepath.Base(a.Name)] = l
+	}
+	return out, nil
 }
 
 func closeSockets(fds []int) {

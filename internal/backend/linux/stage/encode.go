@@ -91,6 +91,7 @@ func (p *Plan) encode() []byte {
 		each(&e, w.Ports, func(n uint16) { e.num(uint64(n)) })
 		e.texts(w.At)
 	}
+	e.texts(p.Local)
 	e.num(uint64(p.Inward))
 	return e
 }
@@ -175,7 +176,7 @@ func (p *Plan) decode(b []byte) error {
 	if d.flag() {
 		p.Way = &Way{Proxy: uint16(d.num()), Ports: some(d, func() uint16 { return uint16(d.num()) }), At: d.texts()}
 	}
-	p.Inward = int(d.num())
+	p.Local, p.Inward = d.texts(), int(d.num())
 	return d.end()
 }
 

@@ -24,7 +24,7 @@ func SendPlan(fd int, p *Plan, fds []int) error {
 // SendSpace writes I's part of p in the same way.
 func SendSpace(fd int, p *Plan) error {
 	one := *p
-	one.Steps, one.Env, one.Rlimits, one.UserLimits, one.Way, one.Inward = nil, nil, nil, nil, nil, 0
+	one.Steps, one.Env, one.Rlimits, one.UserLimits, one.Way, one.Local, one.Inward = nil, nil, nil, nil, nil, nil, 0
 	if err := send(fd, one.encode(), nil); err != nil {
 		return err
 	}

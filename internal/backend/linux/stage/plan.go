@@ -25,6 +25,8 @@ type Plan struct {
 
 	// Way is the way out; nil: there is none.
 	Way *Way
+	// Local are names of Unix sockets of the host's, in LocalDir.
+	Local []string
 	// Inward is how many sockets the host gets by which it connects to servers
 	// inside.
 	Inward int
@@ -36,6 +38,10 @@ type Way struct {
 	Ports []uint16 // TCP, at every address
 	At    []string // TCP, at these "address:port" of the loopback interface
 }
+
+// LocalDir is where Unix sockets of the host's are inside. The plan has a step that
+// makes it, which can be written until they are there.
+const LocalDir = "/run/boundary/lent"
 
 // DNSPort is where questions for names are answered, at every address.
 const DNSPort = 53

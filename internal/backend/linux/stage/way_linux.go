@@ -10,7 +10,7 @@ import (
 )
 
 // Crossings makes the sockets of a boundary that are the host's: those of its way
-// out, then those by which the host connects to servers inside. It must run after
+// out, then Unix sockets, then those by which the host connects to servers inside. It must run after
 // BuildRoot, with the set-up capabilities, and before anything else is started.
 // The caller sends them to the host and closes them; nothing inside keeps an end.
 func Crossings(p *Plan) (fds []int, err error) {
@@ -24,6 +24,10 @@ func Crossings(p *Plan) (fds []int, err error) {
 		if fds, err = openWay(p.Way); err != nil {
 			return fds, err
 		}
+	}
+	local, err := openLocal(p.Local)
+	if fds = append(fds, local...); err != nil {
+		return fds, err
 	}
 	for range p.Inward {
 		// One of IPv6 reaches addresses of IPv4 as well.
@@ -99,6 +103,33 @@ func openWay(w *Way) (fds []int, err error) {
 	}
 	return fds, nil
 }
+
+// openLocal makes Unix sockets at their names, and their folder read-only: none of
+// them can be put in another's place.
+func openLocal(names []string) (fds []int, err error) {
+	const step = "lent sockets"
+	if len(names) == 0 {
+		return nil, nil
+	}
+	old := unix.Umask(0o111)
+	defer unix.Umask(old)
+	for _, n := range names {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err == nil {
+			fds = append(fds, fd)
+			if err = unix.Bind(fd, &unix.SockaddrUnix{Name: LocalDir + "/" + n}); err == nil {
+				err = unix.Listen(fd, localBacklog)
+			}
+		}
+		if err != nil {
+			return fds, fail(step, "listen at "+n, err)
+		}
+	}
+	return fds, fail(step, "make their folder read-only", setAttr(unix.AT_FDCWD, LocalDir, 0, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}))
+}
+
+// localBacklog is how many programs inside may wait at one of them.
+const localBacklog = 64
 
 // listenAt makes one socket, non-blocking and closed on exec.
 func listenAt(kind int, at netip.AddrPort) (int, error) {
