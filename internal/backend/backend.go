@@ -104,7 +104,8 @@ type Spec struct {
 // by one of them is refused there by the kernel.
 type Way struct {
 	Proxy uint16   // TCP, at 127.0.0.1: programs that know a proxy are told of it
-	Ports []uint16 // TCP, at whatever address a program believes to go to
+	Ports []uint16 // TCP, at whatever address of IPv4 a program believes to go to
+	Six   []uint16 // TCP, at whatever address of IPv6
 	At    []string // TCP, at these "address:port" of the loopback interface alone
 }
 

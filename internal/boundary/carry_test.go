@@ -45,7 +45,7 @@ func TestCarriedIsWhole(t *testing.T) {
 	full := carried{}
 	full.Spec.Files, full.Spec.RO, full.Asking.Rules = zeros(full.Spec.Files), zeros(full.Spec.RO), zeros(full.Asking.Rules)
 	full.Rules.Rules, full.Rules.Denied, full.Rules.Hooks = zeros(full.Rules.Rules), zeros(full.Rules.Denied), zeros(full.Rules.Hooks)
-	full.Spec.Way = &backend.Way{Ports: make([]uint16, 1), At: make([]string, 1)}
+	full.Spec.Way = &backend.Way{Ports: make([]uint16, 1), Six: make([]uint16, 1), At: make([]string, 1)}
 	full.Leaving.Granted, full.Leaving.Asked, full.Leaving.Denied = zeros(full.Leaving.Granted), zeros(full.Leaving.Asked), zeros(full.Leaving.Denied)
 	if _, err := sys.Pack(full); err != nil {
 		t.Error(err)

@@ -194,15 +194,22 @@ func loud(d *decided) (out []string) {
 
 // listen says where sockets must be inside for what rules allow; all: none of it
 // is left out. local are services of this machine.
+//
+// At an address of IPv6 only what a rule names one for is waited for: names have
+// none inside, and localhost has. A server that may be reached at 127.0.0.1 is
+// found there once ::1 refuses.
 func listen(r *policy.Rules) (w *backend.Way, all bool, local []string) {
-	ports, at := map[uint16]bool{80: true, 443: true}, map[string]bool{}
+	ports, six, at := map[uint16]bool{80: true, 443: true}, map[uint16]bool{}, map[string]bool{}
 	all = true
 	for _, it := range reachable(r) {
 		own := it.Host == "" && it.CIDR.IsValid() && it.CIDR.IsSingleIP() && it.CIDR.Addr().IsLoopback()
+		also6 := !own && it.CIDR.IsValid() && it.CIDR.Addr().Is6()
 		if len(it.Ports) == 0 {
 			for _, p := range usualPorts {
 				ports[p] = true
+				six[p] = six[p] || also6
 			}
+			six[80], six[443] = six[80] || also6, six[443] || also6
 		}
 		for _, p := range it.Ports {
 			for n := int(p.Low); n <= int(p.High); n++ {
@@ -214,6 +221,7 @@ func listen(r *policy.Rules) (w *backend.Way, all bool, local []string) {
 					at[netip.AddrPortFrom(it.CIDR.Addr(), uint16(n)).String()] = true
 				} else {
 					ports[uint16(n)] = true
+					six[uint16(n)] = six[uint16(n)] || also6
 				}
 			}
 		}
@@ -226,9 +234,14 @@ func listen(r *policy.Rules) (w *backend.Way, all bool, local []string) {
 	w = &backend.Way{Proxy: proxyPort}
 	for p := range ports {
 		w.Ports = append(w.Ports, p)
+		v4 := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), p).String()
+		if v6 := netip.AddrPortFrom(netip.IPv6Loopback(), p).String(); six[p] && (at[v6] || !at[v4]) {
+			w.Six = append(w.Six, p)
+		}
 	}
+	slices.Sort(w.Six)
 	for s := range at {
-		if a, err := netip.ParseAddrPort(s); err == nil && !ports[a.Port()] {
+		if a, err := netip.ParseAddrPort(s); err == nil && !(a.Addr().Is4() && ports[a.Port()] || slices.Contains(w.Six, a.Port())) {
 			w.At = append(w.At, s)
 		}
 	}

@@ -25,7 +25,7 @@ func wayOf(w *backend.Way) *stage.Way {
 	if w == nil {
 		return nil
 	}
-	return &stage.Way{Proxy: w.Proxy, Ports: w.Ports, At: w.At}
+	return &stage.Way{Proxy: w.Proxy, Ports: w.Ports, Six: w.Six, At: w.At}
 }
 
 // spot is what a socket of the way out listens for.
@@ -37,9 +37,9 @@ type spot struct {
 // spots are those that a way has; those of IPv6 may be missing.
 func spots(w *stage.Way) []spot {
 	out := []spot{{unix.SOCK_STREAM, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), w.Proxy)}}
-	for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+	for a, ports := range map[netip.Addr][]uint16{netip.IPv4Unspecified(): w.Ports, netip.IPv6Unspecified(): w.Six} {
 		out = append(out, spot{unix.SOCK_DGRAM, netip.AddrPortFrom(a, stage.DNSPort)})
-		for _, p := range w.Ports {
+		for _, p := range ports {
 			out = append(out, spot{unix.SOCK_STREAM, netip.AddrPortFrom(a, p)})
 		}
 	}

@@ -89,6 +89,7 @@ func (p *Plan) encode() []byte {
 	if w := p.Way; w != nil {
 		e.num(uint64(w.Proxy))
 		each(&e, w.Ports, func(n uint16) { e.num(uint64(n)) })
+		each(&e, w.Six, func(n uint16) { e.num(uint64(n)) })
 		e.texts(w.At)
 	}
 	e.texts(p.Local)
@@ -174,7 +175,7 @@ func (p *Plan) decode(b []byte) error {
 		p.UserLimits[name] = int(d.num())
 	}
 	if d.flag() {
-		p.Way = &Way{Proxy: uint16(d.num()), Ports: some(d, func() uint16 { return uint16(d.num()) }), At: d.texts()}
+		p.Way = &Way{Proxy: uint16(d.num()), Ports: some(d, func() uint16 { return uint16(d.num()) }), Six: some(d, func() uint16 { return uint16(d.num()) }), At: d.texts()}
 	}
 	p.Local, p.Inward = d.texts(), int(d.num())
 	return d.end()

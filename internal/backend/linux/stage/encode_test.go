@@ -13,7 +13,7 @@ func TestEncoding(t *testing.T) {
 		Space:      []Step{{Op: "proc", Target: "/proc"}},
 		ToolFilter: []byte{0, 255, 8}, Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1<<64 - 1}}, Userns: true, Env: []string{"A=b"},
 		UserLimits: map[string]int{"max_inotify_watches": 5, "b": 6},
-		Inward:     3, Local: []string{"ssh", "git"}, Way: &Way{Proxy: 61080, Ports: []uint16{80, 65535}, At: []string{"127.0.0.1:5432"}},
+		Inward:     3, Local: []string{"ssh", "git"}, Way: &Way{Proxy: 61080, Ports: []uint16{80, 65535}, Six: []uint16{443}, At: []string{"127.0.0.1:5432"}},
 	}
 	var got Plan
 	if err := got.decode(p.encode()); err != nil || !reflect.DeepEqual(got, p) {

@@ -35,7 +35,8 @@ type Plan struct {
 // Way is where sockets of the host's listen inside.
 type Way struct {
 	Proxy uint16   // TCP, at 127.0.0.1, for programs that know a proxy
-	Ports []uint16 // TCP, at every address
+	Ports []uint16 // TCP, at every address of IPv4
+	Six   []uint16 // TCP, at every address of IPv6
 	At    []string // TCP, at these "address:port" of the loopback interface
 }
 

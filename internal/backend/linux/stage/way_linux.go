@@ -79,11 +79,11 @@ func openWay(w *Way) (fds []int, err error) {
 	if six {
 		anywhere = append(anywhere, netip.IPv6Unspecified())
 	}
-	for _, a := range anywhere {
+	for i, a := range anywhere {
 		if err := open(unix.SOCK_DGRAM, netip.AddrPortFrom(a, DNSPort)); err != nil {
 			return fds, err
 		}
-		for _, p := range w.Ports {
+		for _, p := range [][]uint16{w.Ports, w.Six}[i] {
 			if err := open(unix.SOCK_STREAM, netip.AddrPortFrom(a, p)); err != nil {
 				return fds, err
 			}
