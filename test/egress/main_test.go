@@ -67,11 +67,19 @@ func again(m *testing.M) int {
 
 // The places of this world.
 const (
-	public   = "93.184.215.14" // a.test
-	other    = "93.184.215.15" // b.test
-	lan      = "10.9.0.1"
-	metadata = "169.254.169.254"
+	public = "93.184.215.14" // a.test
+	other  = "93.184.215.15" // b.test
+	lan    = "10.9.0.1"
+	// Hosts of real servers; registries is all of the registries.
+	dbHost     = "93.184.215.16"
+	nginxHost  = "93.184.215.17"
+	gitHost    = "93.184.215.18"
+	registries = "93.184.215.20"
+	metadata   = "169.254.169.254"
 )
+
+// trust is what programs on Debian trust.
+const trust = "/etc/ssl/certs/ca-certificates.crt"
 
 // makeWorld gives this process's namespaces their addresses and name server.
 func makeWorld() error {
@@ -94,8 +102,18 @@ func makeWorld() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	for name, text := range map[string]string{"/etc/resolv.conf": "nameserver 127.0.0.1\noptions timeout:30 attempts:1\n", "/etc/hosts": "127.0.0.1 localhost\n"} {
+	cert, ca, err := authority()
+	if err != nil {
+		return err
+	}
+	// What programs trust on this machine, and the world's authority.
+	trusted, _ := os.ReadFile(trust)
+	covers := map[string]string{"/etc/resolv.conf": "nameserver 127.0.0.1\noptions timeout:30 attempts:1\n", "/etc/hosts": "127.0.0.1 localhost\n", trust: string(trusted) + string(ca)}
+	for name, text := range covers {
 		at, err := filepath.EvalSymlinks(name)
+		if err != nil && name == trust {
+			continue // not Debian: the clients that need it skip
+		}
 		if err != nil {
 			return err
 		}
@@ -107,5 +125,15 @@ func makeWorld() error {
 			return fmt.Errorf("cover %s: %w", name, err)
 		}
 	}
-	return startWorld()
+	if err := unix.Mount("world", "/srv", "tmpfs", 0, "mode=755"); err == nil {
+		lendTools()
+	}
+	return startWorld(cert)
+}
+
+// lend shows a folder at a place below /srv, which is empty in the world.
+func lend(from, to string) {
+	if err := os.MkdirAll(to, 0o755); err == nil {
+		_ = unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, "")
+	}
 }

@@ -5,15 +5,10 @@ package egress
 import (
 	"bufio"
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"io"
-	"math/big"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -21,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
@@ -55,11 +49,7 @@ func taken() []string {
 var hung sync.WaitGroup
 
 // startWorld starts the servers. Low ports are bound before capabilities go.
-func startWorld() error {
-	cert, err := selfSigned()
-	if err != nil {
-		return err
-	}
+func startWorld(cert tls.Certificate) error {
 	dns, err := net.ListenPacket("udp4", "127.0.0.1:53")
 	if err != nil {
 		return err
@@ -81,6 +71,7 @@ func startWorld() error {
 			}
 		}
 	})
+	realServers(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		at := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 		kind := "http"
@@ -88,6 +79,9 @@ func startWorld() error {
 			kind = "https " + r.TLS.ServerName
 		}
 		note("%s %s %s %s", kind, at, r.Host, r.URL.Path)
+		if registryAnswers(w, r) {
+			return
+		}
 		n, _ := io.Copy(io.Discard, r.Body)
 		fmt.Fprintf(w, "here is %s, %s %s, %d bytes\n", at, r.Method, r.URL.Path, n)
 	})
@@ -102,7 +96,7 @@ func startWorld() error {
 	if err != nil {
 		return err
 	}
-	go http.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}}), mux)
+	go (&http.Server{Handler: mux, TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, ErrorLog: log.New(io.Discard, "", 0)}).ServeTLS(l, "", "")
 	for _, at := range []string{":9998", "127.0.0.1:5432", "10.9.0.1:5432"} {
 		l, err := net.Listen("tcp", at)
 		if err != nil {
@@ -149,13 +143,19 @@ func echo(l net.Listener) {
 
 // zone is what the name server knows; the flipping name answers in turn.
 var zone = map[string][]string{
-	"a.test": {public}, "b.test": {other}, registry: {"93.184.215.20"}, "meta.test": {metadata}, "lan.test": {lan}, "local.test": {"127.0.0.1"},
+	"meta.test": {metadata}, "lan.test": {lan}, "local.test": {"127.0.0.1"},
 	"mixed.test": {public, "127.0.0.1"}, "mapped.test": {"::ffff:" + metadata}, "nat64.test": {"64:ff9b::a9fe:a9fe"},
 }
 
 var flips struct {
 	sync.Mutex
 	n int
+}
+
+func init() {
+	for name, addr := range named {
+		zone[name] = []string{addr}
+	}
 }
 
 // answerNames is the authority for everything, and notes each question.
@@ -201,16 +201,6 @@ func answerNames(pc net.PacketConn) {
 			_, _ = pc.WriteTo(p, from)
 		}
 	}
-}
-
-func selfSigned() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	t := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "world"}, NotAfter: time.Now().Add(24 * time.Hour), DNSNames: []string{"a.test", "b.test"}}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
 // place is a repository of somebody in this world.
