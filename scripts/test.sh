@@ -69,6 +69,13 @@ bwrap:bubblewrap:comparison with bubblewrap in bench
 busybox:busybox-static:--rootfs tests
 setpriv:util-linux:every test that needs an unprivileged user
 unshare:util-linux:simulated hosts without user namespaces
+curl:curl:clients of the way out
+wget:wget:clients of the way out
+pip3:python3-pip:clients of the way out
+psql:postgresql:a database that a task reaches
+nginx:nginx-light:a server that a task reaches
+dnsmasq:dnsmasq-base:a name server that says what it was asked
+chromium:chromium:a browser in a task
 sshfs:sshfs:repositories on a network file system
 mkfs.ext4:e2fsprogs:a disk that fails
 script:bsdutils:nothing but convenience"
