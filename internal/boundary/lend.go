@@ -14,7 +14,7 @@ func handleOf(c policy.CredentialFrom) broker.Handle {
 	h := broker.Handle{
 		Name: c.Name, Prod: w.Class != "dev", As: mannerOf(w.As), Env: slices.Clone(w.Env), Set: w.Set, Form: w.Form,
 		From: broker.Source{Env: w.Read.Env, File: string(w.Read.File), Command: w.Read.Command, Keyring: w.Read.Keyring, Agent: w.Read.Agent != nil && *w.Read.Agent},
-		User: w.User, Header: w.Header, Region: w.Region, Service: w.Service, Always: w.Inject == "always",
+		User: w.User, Header: w.Header, Region: w.Region, Service: w.Service, Keys: w.Keys, HostKeys: w.HostKeys, Sign: w.Sign, Always: w.Inject == "always",
 		Lifetime: time.Duration(w.Lifetime), Uses: int(w.Uses), Approve: broker.Approve(w.Approve),
 	}
 	for _, e := range w.To {

@@ -18,8 +18,12 @@ type Handle struct {
 	Set  map[string]string
 	Form string // how the placeholder begins
 
+	Keys     []string // of ssh: those that are lent, by fingerprint or comment; none: the one that was read
+	HostKeys []string // of ssh: public keys of its destinations; none: those that are known to the person
+	Sign     []string // of ssh: namespaces of documents that may be signed
+
 	Header          string // the field that it is given in
-	User            string // of basic and git; empty: as the program says
+	User            string // of basic, git and ssh; empty: as the program says
 	Region, Service string // of sigv4
 	Always          bool   // given also where the field is not there
 

@@ -25,6 +25,9 @@ type Credential struct {
 	Header   string            `json:"header,omitempty"`
 	Region   string            `json:"region,omitempty"`
 	Service  string            `json:"service,omitempty"`
+	Keys     []string          `json:"keys,omitempty"`      // of ssh: fingerprints or comments
+	HostKeys []string          `json:"host_keys,omitempty"` // of ssh: "KIND TEXT"; empty: what known_hosts has
+	Sign     []string          `json:"sign,omitempty"`      // of ssh: namespaces of documents; empty: none is signed
 	Lifetime Duration          `json:"lifetime,omitempty"`
 	Uses     Count             `json:"uses,omitempty"`
 	Approve  string            `json:"approve,omitempty"` // one of Approvals; empty: each for prod, never for dev
@@ -243,10 +246,16 @@ func (c *Credential) Check() error {
 		return errors.New("region, service: as: sigv4 names both, and nothing else does")
 	case c.As == "basic" && c.User == "":
 		return errors.New("user: as: basic names it")
-	case c.User != "" && (c.As != "basic" && c.As != "git" || strings.ContainsAny(c.User, ":\x00\r\n") || len(c.User) > 200):
-		return errors.New("user: a name without a colon, of as: basic or git")
+	case c.User != "" && (c.As != "basic" && c.As != "git" && c.As != "ssh" || strings.ContainsAny(c.User, ":\x00\r\n") || len(c.User) > 200):
+		return errors.New("user: a name without a colon, of as: basic, git or ssh")
 	case c.Read.Agent != nil && c.As != "ssh":
 		return errors.New("from: an agent holds keys of SSH, for as: ssh")
+	case c.As != "ssh" && len(c.Keys)+len(c.HostKeys)+len(c.Sign) > 0:
+		return errors.New("keys, host_keys, sign: of as: ssh, and of nothing else")
+	case c.Read.Agent != nil && len(c.Keys) == 0:
+		return errors.New("keys: an agent holds several, and only those that are named are lent: ssh-add -l shows their fingerprints")
+	case c.As == "ssh" && (len(c.Env) > 0 || len(c.Set) > 0 || c.Form != ""):
+		return errors.New("env, set, form: a key of SSH has no placeholder")
 	case c.As == "sigv4" && len(w.Env) != 2:
 		return errors.New("env: as: sigv4 has two variables, for the key's id and for its secret")
 	case len(w.Env) == 0 && w.Inject == "present" && c.As != "git" && c.As != "ssh":
@@ -257,6 +266,23 @@ func (c *Credential) Check() error {
 		return errors.New("lifetime: 24h at most; it is read again after that")
 	case strings.Trim(c.Form, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || len(c.Form) > 40:
 		return fmt.Errorf("form: %q is no beginning of a token: letters, digits and - _ .", clip(c.Form))
+	}
+	for _, k := range slices.Concat(c.Keys, c.Sign) {
+		if k == "" || len(k) > 200 || strings.ContainsFunc(k, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return fmt.Errorf("keys, sign: %q is no name", clip(k))
+		}
+	}
+	for _, k := range c.HostKeys {
+		if kind, text, _ := strings.Cut(k, " "); kind == "" || strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/=") != "" || text == "" {
+			return fmt.Errorf("host_keys: %q is not of the form KIND TEXT, as in known_hosts", clip(k))
+		}
+	}
+	if c.As == "ssh" {
+		for _, e := range c.To {
+			if len(e.Methods) > 0 || e.Path != "" {
+				return errors.New("to: a key of SSH is lent for a host, without methods and path")
+			}
+		}
 	}
 	names := slices.Clone(w.Env)
 	for n, v := range c.Set {
