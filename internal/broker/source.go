@@ -178,9 +178,9 @@ func usable(h *Handle, v []byte) error {
 		return unread(h, "it is empty", "look at where it is read from")
 	case len(v) > MaxSecret:
 		return unread(h, "it is longer than a credential is", "look at where it is read from")
-	case len(v) < 6:
+	case len(v) < 8:
 		// It could not be told from other text in what comes back.
-		return unread(h, "it is shorter than 6 bytes, and could not be kept out of what comes back", "use a longer one")
+		return unread(h, "it is shorter than 8 bytes, and could not be kept out of what comes back", "use a longer one")
 	}
 	for _, c := range v {
 		if c < ' ' || c == 0x7f {

@@ -55,7 +55,7 @@ func TestSources(t *testing.T) {
 	}{
 		"variable":        {h: Handle{From: Source{Env: "TOKEN"}}, want: "from-env-1"},
 		"no variable":     {h: Handle{From: Source{Env: "NONE"}}, fail: "no variable NONE"},
-		"short":           {h: Handle{From: Source{Env: "SHORT"}}, fail: "shorter than 6"},
+		"short":           {h: Handle{From: Source{Env: "SHORT"}}, fail: "shorter than 8"},
 		"two lines":       {h: Handle{From: Source{Env: "LINES"}}, fail: "second line"},
 		"file":            {h: Handle{From: Source{File: write("good", "from-file\n", 0o600)}}, want: "from-file"},
 		"file of a group": {h: Handle{From: Source{File: write("group", "from-file\n", 0o640)}}, fail: "can be read by others"},
