@@ -18,7 +18,7 @@ var (
 		"shells", "inputrc", "ld.so.conf", "ssl/openssl.cnf", "gai.conf", "host.conf", "ca-certificates.conf", "java-openjdk"}
 	// etcBound are folders and larger files.
 	etcBound = []string{"alternatives", "ssl/certs", "pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem", "ca-certificates", "ld.so.cache", "ld.so.conf.d",
-		"crypto-policies", "terminfo", "fonts", "perl", "java-*", "python3*"}
+		"crypto-policies", "terminfo", "fonts", "perl", "java-*", "python3*", "chromium.d"}
 )
 
 const maxCopied = 64 << 10
@@ -47,6 +47,11 @@ func (pl *planner) etc() error {
 	if g := pl.spec.Git; g.Name != "" && g.Email != "" {
 		text := "[user]\n\tname = " + gitValue(g.Name) + "\n\temail = " + gitValue(g.Email) + "\n"
 		pl.add(stage.Step{Op: "file", Target: "/etc/gitconfig", Mode: 0o444, Data: text})
+	}
+	if pl.spec.Way != nil {
+		for _, dir := range browserPolicies {
+			pl.add(stage.Step{Op: "file", Target: dir + "/caisson.json", Mode: 0o444, Data: browserPolicy})
+		}
 	}
 	for _, name := range etcCopied {
 		if text, ok := readPublic("/etc/" + name); ok {
@@ -81,6 +86,15 @@ func (pl *planner) etc() error {
 	}
 	return nil
 }
+
+// The gate reads the name in a TLS greeting, and what hides one does not pass.
+// Chromium and its kin send a decoy of that to every server unless a policy says
+// that they shall not.
+const browserPolicy = `{"EncryptedClientHelloEnabled": false}` + "\n"
+
+// browserPolicies are where Chromium, Chrome and the Chrome that is made for tests
+// look for policies.
+var browserPolicies = []string{"/etc/chromium/policies/managed", "/etc/opt/chrome/policies/managed", "/etc/opt/chrome_for_testing/policies/managed"}
 
 // readPublic returns the content of a small file that everybody may read.
 func readPublic(name string) (string, bool) {
