@@ -35,6 +35,8 @@ var clientList = []client{
 	{"wget", "wget", "wget -q -O - https://a.test/proto", "to a.test", "", "connect"},
 	{"git clone and push", "git", "git clone -q https://git.test/repo.git c && cd c && echo more >more && git add more && git commit -q -m more && git push -q origin HEAD:refs/heads/$CLIENT && git ls-remote origin", "refs/heads/", "git /repo.git/git-receive-pack", "connect"},
 	{"npm", "npm", "npm install --no-audit --no-fund --cache $PWD/cache thing && node -p 'require(\"thing\")'", "the thing", "registry " + npmHost + "/thing/-/thing-1.0.0.tgz", "connect"},
+	{"pnpm", "pnpm", "pnpm add --store-dir $PWD/store thing && node -p 'require(\"thing\")'", "the thing", "registry " + npmHost + "/thing/-/thing-1.0.0.tgz", "connect"},
+	{"yarn", "yarn", "echo '{}' >package.json && yarn add --no-progress --cache-folder $PWD/cache thing && node -p 'require(\"thing\")'", "the thing", "registry " + yarnHost + "/thing", "connect"},
 	{"pip", "pip3", "python3 -m pip install --no-cache-dir --disable-pip-version-check -q --target lib thing && PYTHONPATH=lib python3 -c 'import thing'", "the thing", "registry " + wheelHost + "/thing", "connect"},
 	{"python, urllib", "python3", "python3 -c 'import urllib.request as u; print(u.urlopen(\"https://a.test/proto\").read().decode())'", "to a.test", "", "connect"},
 	{"node, fetch", "node", "node --use-openssl-ca -e 'fetch(\"https://a.test/proto\").then(r => r.text()).then(t => console.log(t))'", "to a.test", "", ""},
@@ -113,10 +115,19 @@ func (p *place) repository() {
 }
 
 // tools are folders of programs that are not in the usual place, in the world.
-const tools = "/usr/local/go/bin:/srv/cargo/bin:/srv/node_modules/.bin"
+const tools = "/usr/local/go/bin:/srv/cargo/bin:/srv/managers/bin"
 
-// lendTools puts what is a person's own (cargo of rustup) where a task sees it.
+// lendTools puts what is a person's own (cargo of rustup), or was fetched for
+// these tests, where a task sees it.
 func lendTools() {
+	if dir := os.Getenv(managersEnv); dir != "" {
+		// As they lie where they are installed for all of a machine.
+		lend(dir, "/srv/managers/lib/node_modules")
+		if os.Mkdir("/srv/managers/bin", 0o755) == nil {
+			_ = os.Symlink("../lib/node_modules/pnpm/bin/pnpm.cjs", "/srv/managers/bin/pnpm")
+			_ = os.Symlink("../lib/node_modules/yarn/bin/yarn.js", "/srv/managers/bin/yarn")
+		}
+	}
 	out, err := exec.Command("rustup", "which", "cargo").Output()
 	if err != nil {
 		return

@@ -4,6 +4,7 @@ package egress
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -51,6 +52,13 @@ func again(m *testing.M) int {
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
 		cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_SYS_ADMIN, unix.CAP_NET_BIND_SERVICE}
+	}
+	if flag.Parse(); !testing.Short() {
+		dir, err := managers()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "pnpm and yarn cannot be had:", err)
+		}
+		cmd.Env = append(os.Environ(), managersEnv+"="+dir)
 	}
 	runtime.LockOSThread()
 	if err := cmd.Start(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cgi"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,17 +77,38 @@ func realServers(mux *http.ServeMux) {
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprint(w, page)
 	})
+	mux.HandleFunc("/result", func(w http.ResponseWriter, r *http.Request) {
+		text, _ := url.QueryUnescape(r.URL.RawQuery)
+		note("result %s", text)
+		select {
+		case held <- struct{}{}:
+		default:
+		}
+	})
+	mux.HandleFunc("/hold", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-held:
+		case <-r.Context().Done():
+		case <-time.After(time.Minute):
+		}
+	})
 	mux.HandleFunc("/proto", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s to %s", r.Proto, r.Host) })
 }
 
 // page echoes through a WebSocket, and asks for what is not allowed.
-const page = `<!DOCTYPE html><title>page</title><p id=own>waiting</p><p id=other>waiting</p><script>
-const s = new WebSocket((location.protocol == 'https:' ? 'wss://' : 'ws://') + location.host + '/ws');
-s.onopen = () => s.send('hello');
-s.onmessage = m => document.getElementById('own').textContent = 'echoed ' + m.data;
-s.onerror = () => document.getElementById('own').textContent = 'no echo';
-fetch('https://b.test/stolen', {mode: 'no-cors'}).then(() => 'reached', () => 'refused').then(t => document.getElementById('other').textContent = t + ' b.test');
+const page = `<!DOCTYPE html><title>page</title><img src=/hold><script>
+const own = new Promise(done => {
+  const s = new WebSocket((location.protocol == 'https:' ? 'wss://' : 'ws://') + location.host + '/ws');
+  s.onopen = () => s.send('hello');
+  s.onmessage = m => done('echoed ' + m.data);
+  s.onerror = () => done('no echo');
+});
+const other = fetch('https://b.test/stolen', {mode: 'no-cors'}).then(() => 'reached', () => 'refused');
+Promise.all([own, other]).then(r => fetch('/result?' + encodeURIComponent(r[0] + ', ' + r[1] + ' b.test')));
 </script>`
+
+// held keeps a page loading until it has told its result.
+var held = make(chan struct{}, 1)
 
 type zeros struct{}
 
