@@ -18,7 +18,17 @@ import (
 type client struct {
 	name, program, line, want string
 	saw                       string // of the world
-	through                   string // with the variables the product sets: connect, http or direct
+	through                   string // with the variables the product sets: connect, http or direct; empty: it depends on its version
+}
+
+// needs is what a person has to do for a program of the list, where that is
+// something.
+var needs = map[string]string{
+	"node, fetch":           "nothing; before Node 24 it knows no proxy",
+	"apt":                   "folders of its own (`-o Dir::State=…`, `Dir::Cache`, `Dir::Etc`): the machine's are root's; `apt-get download` and `dpkg -x`, for nobody inside is root",
+	"apt, HTTPS":            "the same",
+	"psql, by name":         "its port in `--allow`",
+	"psql, on this machine": "`--allow 127.0.0.1:PORT`",
 }
 
 // aptLine is apt with folders of its own: those of the machine are not the task's.
