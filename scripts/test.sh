@@ -76,6 +76,8 @@ psql:postgresql:a database that a task reaches
 nginx:nginx-light:a server that a task reaches
 dnsmasq:dnsmasq-base:a name server that says what it was asked
 chromium:chromium:a browser in a task
+/usr/sbin/sshd:openssh-server:git over SSH with what a task is lent
+ssh:openssh-client:git over SSH with what a task is lent
 sshfs:sshfs:repositories on a network file system
 mkfs.ext4:e2fsprogs:a disk that fails
 script:bsdutils:nothing but convenience"

@@ -20,9 +20,12 @@ import (
 // Loan is what a task was lent: some keys of somebody, for some hosts.
 type Loan struct {
 	Handle string // how the policy calls it
-	// Keys opens the keys. It is asked for each request, so that a loan which was
-	// taken back or whose time is over has none: then its error says why.
+	// Keys opens the keys to be listed. It is asked for each request, so that a loan
+	// which was taken back or whose time is over has none: then its error says why.
 	Keys func(ctx context.Context) (Keys, error)
+	// Use is asked for each signature: it counts it, asks whom it has to ask, puts it
+	// on record and calls sign with the keys. Its error refuses.
+	Use func(ctx context.Context, u Use, sign func(Keys) error) error
 	// Named are the keys that are lent, by fingerprint (SHA256:…) or by comment. A
 	// certificate is named by the fingerprint of all of it alone.
 	Named []string
@@ -31,8 +34,6 @@ type Loan struct {
 	// Namespaces are what documents may be signed for (ssh-keygen -Y), as "git";
 	// none: no document is.
 	Namespaces []string
-	// Allow is asked before each signature and puts it on record. Its error refuses.
-	Allow func(ctx context.Context, u Use) error
 }
 
 // Use is one signature.
@@ -337,24 +338,23 @@ func (l *Loan) named(all []Key) ([]Key, error) {
 	return out, nil
 }
 
-// lent opens the keys of a loan and returns those that are lent.
-func (l *Loan) lent(ctx context.Context) (Keys, []Key, error) {
+// lent returns the keys that are lent by a loan.
+func (l *Loan) lent(ctx context.Context) ([]Key, error) {
 	keys, err := l.Keys(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	all, err := keys.List(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	some, err := l.named(all)
-	return keys, some, err
+	return l.named(all)
 }
 
 func (s *client) list() []byte {
 	var out []Key
 	for _, l := range s.loans() {
-		_, some, err := l.lent(s.f.ctx)
+		some, err := l.lent(s.f.ctx)
 		if err != nil {
 			s.f.cfg.Refused("the keys of "+l.Handle, err.Error())
 			continue
@@ -405,7 +405,7 @@ func (s *client) sign(msg []byte) (*ssh.Signature, string, error) {
 				continue
 			}
 		}
-		keys, some, err := l.lent(s.f.ctx)
+		some, err := l.lent(s.f.ctx)
 		if err != nil {
 			why = err
 			continue
@@ -416,14 +416,18 @@ func (s *client) sign(msg []byte) (*ssh.Signature, string, error) {
 		}
 		u.Comment = some[i].Comment
 		what = u.String()
-		if err := l.Allow(s.f.ctx, u); err != nil {
-			return nil, what, err
+		var sig *ssh.Signature
+		err = l.Use(s.f.ctx, u, func(k Keys) (err error) {
+			if s.signed == nil {
+				s.signed = map[string]bool{}
+			}
+			s.signed[string(data)] = true
+			sig, err = s.made(k, blob, data, flags)
+			return err
+		})
+		if err == nil && sig == nil {
+			err = errors.New("it was not signed")
 		}
-		if s.signed == nil {
-			s.signed = map[string]bool{}
-		}
-		s.signed[string(data)] = true
-		sig, err := s.made(keys, blob, data, flags)
 		return sig, what, err
 	}
 	return nil, what, why

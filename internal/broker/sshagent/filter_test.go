@@ -42,11 +42,15 @@ func (k *kit) loan(a *asked) Loan {
 		Handle: "deploy", Keys: func(context.Context) (Keys, error) { return FromAgent(k.socket), nil },
 		Named: []string{"work", fingerprint(k.rsa.PublicKey().Marshal())},
 		Hosts: []Host{{Name: "git.test", Port: 22, Keys: [][]byte{k.host.PublicKey().Marshal()}}}, Users: []string{"git"},
-		Allow: func(_ context.Context, u Use) error {
+		Use: func(_ context.Context, u Use, sign func(Keys) error) error {
 			a.Lock()
-			defer a.Unlock()
 			a.uses = append(a.uses, u)
-			return a.deny
+			deny := a.deny
+			a.Unlock()
+			if deny != nil {
+				return deny
+			}
+			return sign(FromAgent(k.socket))
 		},
 	}
 }
@@ -377,6 +381,7 @@ func TestFile(t *testing.T) {
 	var a asked
 	l := k.loan(&a)
 	l.Keys, l.Named = func(context.Context) (Keys, error) { return keys, nil }, []string{"deploy"}
+	l.Use = func(_ context.Context, u Use, sign func(Keys) error) error { return sign(keys) }
 	key := s.PublicKey().Marshal()
 	data := loginText(session(1), "git", ssh.KeyAlgoED25519, key, nil)
 	got := say(t, start(t, &a, l), bindTo(t, k.host, session(1), 0), signOf(key, data, 0))
