@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,10 @@ type Point struct {
 	Port   uint16     // 0: whether any port of it may be reached
 	Method string     // empty, as Path, where nobody can read it
 	Path   string     // without the query
+	Act    Act        // of a request that is read
+	// Held is the request as a whole, for the question about it; nil of a
+	// connection, and for the Judge.
+	Held *Held
 }
 
 // Answer is what the policy says of a Point. The zero Answer denies.
@@ -51,7 +56,7 @@ type Answer struct {
 type Judge func(Point) Answer
 
 // Asker puts a question that the policy leaves to a person. It returns only once
-// it is answered or ctx ends; an error is a no.
+// it is answered or ctx ends; an error is a no, whose words the task is told.
 type Asker func(ctx context.Context, p Point, rule string) (bool, error)
 
 // Resolver finds addresses; *net.Resolver is one.
@@ -66,8 +71,11 @@ type Config struct {
 	Ask      Asker // nil: every question is answered with no
 	Resolver Resolver
 	// Dial connects to exactly this address; nil is a net.Dialer.
-	Dial     func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
-	Own      func() []netip.Addr // the addresses of this machine; nil reads its interfaces
+	Dial func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	Own  func() []netip.Addr // the addresses of this machine; nil reads its interfaces
+	// Spool makes a file without a name for a request that waits for an answer; nil:
+	// only short ones can.
+	Spool    func() (*os.File, error)
 	Limits   Limits
 	IDs      *atomic.Uint64 // of decisions so far, for several gates of one task; nil: none
 	Timeouts Timeouts
@@ -86,6 +94,7 @@ type Timeouts struct {
 type Gate struct {
 	Config
 	limiter *limiter
+	held    heldBytes
 	names   names
 	ctx     context.Context
 	stop    context.CancelCauseFunc
@@ -158,6 +167,8 @@ type Request struct {
 	Dest   Dest
 	Method string // both empty where nobody can read them
 	Path   string
+	act    Act
+	hold   *holding // nil: it cannot be held
 }
 
 // Open decides, resolves, checks and dials. Nothing leaves this machine for a
@@ -184,7 +195,10 @@ func (g *Gate) Open(ctx context.Context, r Request) (_ *Conn, err error) {
 		return nil, err
 	}
 	c := &Conn{gate: g, id: d.ID, began: began}
-	to, err := g.resolve(ctx, r)
+	if r.hold != nil && r.hold.looks != nil {
+		r.act = r.hold.looks.Act
+	}
+	to, err := g.resolve(ctx, r, d.Asked)
 	if err == nil {
 		err = c.dial(ctx, to)
 	}
@@ -218,7 +232,7 @@ func (g *Gate) bound(ctx context.Context) (context.Context, context.CancelFunc) 
 // decide holds what was asked for against the policy, and records the answer
 // before anything else happens.
 func (g *Gate) decide(ctx context.Context, r Request) (Decision, error) {
-	d := Decision{ID: g.IDs.Add(1), Time: time.Now(), Proto: r.Proto, Dest: r.Dest, Method: r.Method, Path: r.Path, Verdict: task.VerdictDeny}
+	d := Decision{ID: g.IDs.Add(1), Time: time.Now(), Proto: r.Proto, Dest: r.Dest, Method: r.Method, Path: r.Path, Act: r.act, Verdict: task.VerdictDeny}
 	refuse := func(reason Reason, format string, args ...any) (Decision, error) {
 		d.Reason = reason
 		err := refuse(reason, format, args...)
@@ -236,13 +250,15 @@ func (g *Gate) decide(ctx context.Context, r Request) (Decision, error) {
 	switch a.Verdict {
 	case task.VerdictAllow:
 	case task.VerdictAsk:
-		if g.Ask == nil {
-			return refuse(ReasonAsk, "%s: a person is to agree, and nobody can be asked here", r.Dest)
+		var err error
+		if a, err = g.ask(ctx, &r, &d, p, a); err != nil {
+			d.Reason = ReasonOf(err)
+			d.Rule = a.Rule + "; " + err.Error()
+			if rerr := g.Recorder.Decided(d); rerr != nil {
+				return d, refuseRecord(rerr)
+			}
+			return d, err
 		}
-		if yes, err := g.Ask(ctx, p, a.Rule); err != nil || !yes {
-			return refuse(ReasonAsk, "%s: a person was asked and did not agree", r.Dest)
-		}
-		d.Asked = true
 	default:
 		return refuse(ReasonRule, "%s: %s", r.Dest, a.Rule)
 	}
@@ -258,8 +274,58 @@ func (g *Gate) decide(ctx context.Context, r Request) (Decision, error) {
 	return d, nil
 }
 
+// ask has a person decide. A request that can be read is held as a whole, and
+// once it is known the policy is asked again: it may do nothing of what its head
+// may mean. After an answer the policy is asked once more, for it may have
+// changed while somebody thought.
+func (g *Gate) ask(ctx context.Context, r *Request, d *Decision, p Point, a Answer) (Answer, error) {
+	if x := r.hold; x != nil {
+		stop := func() {}
+		held, err := x.all(ctx)
+		if err != nil {
+			if ReasonOf(err) == ReasonBroken {
+				err = refuse(ReasonBroken, "%s: the request broke off before a person could be asked about it", r.Dest)
+			}
+			return a, err
+		}
+		if held.Act != p.Act {
+			p.Act, d.Act = held.Act, held.Act
+			if a = g.Judge(p); a.Verdict == task.VerdictAllow {
+				return a, nil
+			}
+		}
+		p.Held, d.Digest = held, held.Digest
+		if x.watch != nil {
+			ctx, stop = x.watch(ctx)
+		}
+		defer stop()
+	}
+	if a.Verdict == task.VerdictAsk {
+		if g.Ask == nil {
+			return a, refuse(ReasonAsk, "%s: a person is to agree, and nobody can be asked here", r.Dest)
+		}
+		yes, err := g.Ask(ctx, p, a.Rule)
+		if err != nil {
+			return a, refuse(ReasonAsk, "%s: %v", r.Dest, err)
+		}
+		if !yes {
+			return a, refuse(ReasonAsk, "%s: a person was asked and did not agree", r.Dest)
+		}
+		if ctx.Err() != nil {
+			return a, refuse(ReasonBroken, "%s: nobody waits for the request any more", r.Dest)
+		}
+		d.Asked = true
+		p.Held = nil
+		a = g.Judge(p)
+	}
+	if a.Verdict != task.VerdictAllow && a.Verdict != task.VerdictAsk {
+		return a, refuse(ReasonRule, "%s: %s", r.Dest, a.Rule)
+	}
+	return a, nil
+}
+
 func (r *Request) point(a netip.Addr) Point {
-	return Point{Proto: r.Proto, Host: r.Dest.Host.Name(), Addr: a, Port: r.Dest.Port, Method: r.Method, Path: r.Path}
+	return Point{Proto: r.Proto, Host: r.Dest.Host.Name(), Addr: a, Port: r.Dest.Port, Method: r.Method, Path: r.Path, Act: r.act}
 }
 
 // maxAddrs is the most addresses of one name that are looked at.
@@ -267,7 +333,7 @@ const maxAddrs = 64
 
 // resolve finds where an allowed destination is. One address that may not be
 // reached refuses all of them: who answers with such a set tries which is taken.
-func (g *Gate) resolve(ctx context.Context, r Request) ([]netip.AddrPort, error) {
+func (g *Gate) resolve(ctx context.Context, r Request, asked bool) ([]netip.AddrPort, error) {
 	if a := r.Dest.Host.Addr(); a.IsValid() {
 		return []netip.AddrPort{netip.AddrPortFrom(a, r.Dest.Port)}, nil
 	}
@@ -291,7 +357,10 @@ func (g *Gate) resolve(ctx context.Context, r Request) ([]netip.AddrPort, error)
 		case class != ClassPublic && !grants(ans.Range, a, class):
 			return nil, refuse(ReasonAddress, "%s has the address %s: %s, which only a rule about that address grants", r.Dest.Host, a, class).
 				toTask("%s has an address that only a rule about that address grants; the record of the task says which", r.Dest.Host)
-		case ans.Verdict != task.VerdictAllow && ans.Verdict != task.VerdictAsk: // a person has agreed by now
+		case ans.Verdict == task.VerdictAsk && !asked:
+			return nil, refuse(ReasonAsk, "%s has the address %s, about which a person is to be asked, and was not by this name: %s", r.Dest.Host, a, ans.Rule).
+				toTask("%s has an address about which a person is to be asked", r.Dest.Host)
+		case ans.Verdict != task.VerdictAllow && ans.Verdict != task.VerdictAsk:
 			return nil, refuse(ReasonRule, "%s has the address %s: %s", r.Dest.Host, a, ans.Rule).toTask("%s has an address that a rule denies", r.Dest.Host)
 		}
 		if ap := netip.AddrPortFrom(a, r.Dest.Port); !slices.Contains(out, ap) {

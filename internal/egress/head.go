@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"net/http/httputil"
 	"slices"
 	"strconv"
 	"strings"
@@ -197,6 +198,55 @@ func (h *head) check() error {
 		return name == "host" || slices.Contains(hop, name) || slices.Contains(named, name)
 	})
 	return nil
+}
+
+// bodyOf is what follows the head: without its framing, and io.ErrUnexpectedEOF
+// where it breaks off.
+func (h *head) bodyOf(r *bufio.Reader) io.Reader {
+	if h.chunked {
+		return &chunks{Reader: httputil.NewChunkedReader(r), r: r}
+	}
+	return &whole{r, h.length}
+}
+
+// chunks are a body whose trailer is read and dropped.
+type chunks struct {
+	io.Reader
+	r    *bufio.Reader
+	over bool
+}
+
+func (c *chunks) Read(b []byte) (int, error) {
+	if c.over {
+		return 0, io.EOF
+	}
+	n, err := c.Reader.Read(b)
+	if err == io.EOF {
+		if err := skipTrailer(c.r); err == io.EOF {
+			return n, io.ErrUnexpectedEOF
+		} else if err != nil {
+			return n, err
+		}
+		c.over = true
+	}
+	return n, err
+}
+
+// whole is a body of a known length.
+type whole struct {
+	r    io.Reader
+	left int64
+}
+
+func (w *whole) Read(b []byte) (int, error) {
+	if w.left <= 0 {
+		return 0, io.EOF
+	}
+	n, err := w.r.Read(b[:min(int64(len(b)), w.left)])
+	if w.left -= int64(n); err == io.EOF && w.left > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
 }
 
 // body says whether there is one.

@@ -135,18 +135,25 @@ func (s *session) forward(h *head, u URL) bool {
 		return false
 	}
 	path, _, _ := strings.Cut(u.Path, "?")
-	c, err := s.g.Open(s.g.ctx, Request{Proto: ProtoHTTP, Dest: d, Method: h.method, Path: path})
+	var body io.Reader
+	if h.body() {
+		body = h.bodyOf(s.br)
+	}
+	hold := s.g.hold(h, d, u.Path, false, body)
+	defer hold.release()
+	hold.more, hold.watch = s.proceed, s.watch
+	c, err := s.g.Open(s.g.ctx, Request{Proto: ProtoHTTP, Dest: d, Method: h.method, Path: path, act: hold.act, hold: hold})
 	if err != nil {
 		s.answer(err)
 		return false
 	}
-	keep, err := s.exchange(h, d, u.Path, c)
+	keep, err := s.exchange(h, d, u.Path, c, hold.sent())
 	c.finish(err) // an upgraded one is finished by now
 	return keep && err == nil
 }
 
 // exchange is forward on the connection c.
-func (s *session) exchange(h *head, d Dest, path string, c *Conn) (keep bool, err error) {
+func (s *session) exchange(h *head, d Dest, path string, c *Conn, from io.Reader) (keep bool, err error) {
 	up := metered{c}
 	if err := h.write(up, d, path); err != nil {
 		s.answer(refuse(ReasonDial, "%s does not take the request", d))
@@ -155,7 +162,7 @@ func (s *session) exchange(h *head, d Dest, path string, c *Conn) (keep bool, er
 	var body sync.WaitGroup
 	var bodyErr error
 	if h.body() {
-		body.Go(func() { bodyErr = h.copyBody(up, s.br) })
+		body.Go(func() { bodyErr = h.copyBody(up, from) })
 		defer func() {
 			if err != nil || !keep { // nobody waits for the rest of it
 				c.Conn.Close()
@@ -233,17 +240,14 @@ func (d Dest) hostField() string {
 }
 
 // copyBody sends the body on, in chunks of our own where it comes in chunks.
-func (h *head) copyBody(w io.Writer, r *bufio.Reader) error {
+func (h *head) copyBody(w io.Writer, r io.Reader) error {
 	if !h.chunked {
 		_, err := io.CopyN(w, r, h.length)
 		return err
 	}
 	bw := bufio.NewWriterSize(w, 32<<10)
 	cw := httputil.NewChunkedWriter(bw)
-	if err := copyFlushed(cw, httputil.NewChunkedReader(r), bw.Flush); err != nil {
-		return err
-	}
-	if err := skipTrailer(r); err != nil {
+	if err := copyFlushed(cw, r, bw.Flush); err != nil {
 		return err
 	}
 	if err := cw.Close(); err != nil {

@@ -26,6 +26,8 @@ type Decision struct {
 	Said    string // quoted and cut short: what could not be read
 	Method  string
 	Path    string // without the query, where secrets stand
+	Act     Act    // of a request that is read
+	Digest  string // of a request that a person was asked about as a whole
 	Verdict task.Verdict
 	Rule    string // in words
 	Asked   bool   // a person agreed

@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -88,6 +90,8 @@ type timed struct {
 	conn  net.Conn
 	until time.Time
 	idle  time.Duration
+	// woken ends a read, and any that begins while it is set.
+	woken atomic.Bool
 }
 
 func (t *timed) Read(b []byte) (int, error) {
@@ -98,6 +102,9 @@ func (t *timed) Read(b []byte) (int, error) {
 	if err := t.conn.SetReadDeadline(at); err != nil {
 		return 0, err
 	}
+	if t.woken.Load() { // its deadline may just have been written over
+		return 0, os.ErrDeadlineExceeded
+	}
 	return t.conn.Read(b)
 }
 
@@ -105,6 +112,40 @@ func (t *timed) Read(b []byte) (int, error) {
 func (s *session) within(d time.Duration) { s.in.until = time.Now().Add(d) }
 func (s *session) patient() {
 	s.in.until, s.in.idle = time.Time{}, s.g.Timeouts.Idle
+}
+
+// proceed tells a client that waits for it to send its body.
+func (s *session) proceed() error {
+	_, err := io.WriteString(s.conn, "HTTP/1.1 100 Continue\r\n\r\n")
+	return err
+}
+
+// watch returns a context that ends when the client does. Nothing else may read
+// until stop was called; what came meanwhile is there to be read then.
+func (s *session) watch(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			_, err := s.br.Peek(s.br.Buffered() + 1)
+			switch {
+			case err == nil && s.br.Buffered() < s.br.Size():
+			case err == nil || errors.Is(err, bufio.ErrBufferFull) || errors.Is(err, os.ErrDeadlineExceeded):
+				return
+			default:
+				cancel(refuse(ReasonBroken, "the client is gone"))
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		s.in.woken.Store(true)
+		s.conn.SetReadDeadline(time.Unix(1, 0))
+		<-done
+		s.in.woken.Store(false)
+		cancel(context.Canceled)
+	}
 }
 
 // proxy tells the two protocols apart by the first byte.

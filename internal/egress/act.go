@@ -1,0 +1,123 @@
+package egress
+
+import (
+	"strings"
+)
+
+// Act is what a request does that others see, or that nobody takes back. It is
+// told by its form, so only of requests that are read: what a server makes of any
+// other, nobody here knows. The set is closed.
+type Act string
+
+// The acts. The zero Act is none that is known.
+const (
+	ActPush    Act = "push"    // of commits, tags or branches
+	ActPublish Act = "publish" // of a package, an image, a release
+	ActDelete  Act = "delete"
+	ActChange  Act = "change" // of something at a code host: an issue, a merge, a setting
+	ActMutate  Act = "mutate" // a mutation of GraphQL
+)
+
+// Acts lists them.
+var Acts = []Act{ActPush, ActPublish, ActDelete, ActChange, ActMutate}
+
+// registryHosts take packages; what is written to them is published.
+var registryHosts = map[string]bool{
+	"registry.npmjs.org": true, "registry.yarnpkg.com": true, "npm.pkg.github.com": true, "upload.pypi.org": true, "test.pypi.org": true, "pypi.org": true, "crates.io": true,
+	"rubygems.org": true, "www.nuget.org": true, "repo.packagist.org": true, "hex.pm": true, "jsr.io": true, "api.jsr.io": true, "pub.dev": true, "uploads.github.com": true,
+	"central.sonatype.com": true, "oss.sonatype.org": true, "s01.oss.sonatype.org": true,
+}
+
+// codeHosts are the interfaces of code hosts for programs.
+var codeHosts = map[string]bool{"api.github.com": true, "gitlab.com": true, "api.bitbucket.org": true, "codeberg.org": true, "gitea.com": true, "git.sr.ht": true, "dev.azure.com": true}
+
+// codeAPIs are where the same interfaces are at a host of one's own.
+var codeAPIs = []string{"/api/v3/repos/", "/api/v3/orgs/", "/api/v4/projects/", "/api/v4/groups/", "/api/v1/repos/", "/api/v1/orgs/"}
+
+// publishers are programs that say by name who they are when they publish.
+var publishers = []string{"npm/", "pnpm/", "yarn/", "bun/", "twine/", "uv/", "poetry/", "flit/", "hatch/", "cargo", "apache-maven", "gradle", "nuget", "ruby, rubygems", "helm/"}
+
+// actOf tells what a request does. maybe says that its body has yet to be looked
+// at: it may do nothing.
+func actOf(h *head, d Dest, target string) (a Act, maybe bool) {
+	path, query, _ := strings.Cut(target, "?")
+	path = strings.ToLower(path)
+	method := h.method
+	for _, f := range h.fields {
+		// What some servers take for the method instead.
+		switch strings.ToLower(f.name) {
+		case "x-http-method-override", "x-http-method", "x-method-override":
+			if method == "POST" {
+				method = strings.ToUpper(f.value)
+			}
+		}
+	}
+	if method == "POST" && strings.Contains(strings.ToUpper(query), "_METHOD=DELETE") {
+		method = "DELETE"
+	}
+	name := d.Host.Name()
+	writes := method == "POST" || method == "PUT" || method == "PATCH"
+	switch {
+	case method == "DELETE":
+		return ActDelete, false
+	case method == "POST" && strings.HasSuffix(path, "/git-receive-pack"):
+		return ActPush, true
+	case strings.HasSuffix(path, "/graphql") && (method == "POST" || strings.Contains(strings.ToLower(query), "mutation")):
+		return ActMutate, method == "POST"
+	case !writes:
+		return "", false
+	case offered(h, name, method, path):
+		return ActPublish, false
+	case codeHosts[name]:
+		return ActChange, false
+	}
+	for _, p := range codeAPIs {
+		if strings.HasPrefix(path, p) {
+			return ActChange, false
+		}
+	}
+	return "", false
+}
+
+// offered says whether something is offered to others by it.
+func offered(h *head, name, method, path string) bool {
+	switch {
+	case method == "PUT" && strings.HasPrefix(path, "/v2/") && strings.Contains(path, "/manifests/"): // an image, or a chart
+		return true
+	case method == "PUT" && strings.HasPrefix(path, "/api/v1/crates/"), method == "POST" && strings.HasPrefix(path, "/api/v1/gems"), method == "PUT" && strings.HasPrefix(path, "/api/v2/package"),
+		method == "POST" && strings.HasSuffix(path, "/legacy/"):
+		return true
+	case strings.HasPrefix(path, "/-/"): // npm: who somebody is, what is known to be insecure; and tags of what is published
+		return strings.Contains(path, "/dist-tags/") && method != "PATCH"
+	case registryHosts[name]:
+		return true
+	}
+	agent, command := "", ""
+	for _, f := range h.fields {
+		switch strings.ToLower(f.name) {
+		case "user-agent":
+			agent = strings.ToLower(f.value)
+		case "npm-command":
+			command = f.value
+		}
+	}
+	if command != "" && method == "PUT" {
+		return true
+	}
+	for _, p := range publishers {
+		if strings.HasPrefix(agent, p) && (method == "PUT" || field1(h, "content-type", "multipart/")) {
+			return true
+		}
+	}
+	return false
+}
+
+// field1 says whether a field begins so.
+func field1(h *head, name, begin string) bool {
+	for _, f := range h.fields {
+		if strings.EqualFold(f.name, name) && strings.HasPrefix(strings.ToLower(f.value), begin) {
+			return true
+		}
+	}
+	return false
+}
