@@ -20,7 +20,7 @@ func TestCarriedIsWhole(t *testing.T) {
 		"direct":  "a task with one is not handed over",
 		"resumed": "of a resume that is not ready", "once": "of run", "command": "of run", "only": "of run", "ready": "it is", "notes": "said when it was opened",
 		"decision": "Stamp and Until", "tools": "nothing was called", "queue": "nothing was asked", "turns": "nothing was called", "hooks": "nothing was asked",
-		"unserve": "made anew", "way": "made anew", "gone": "read from the record", "ctx": "made anew", "cancel": "made anew", "watch": "made anew", "mu": "", "results": "", "calls": "none",
+		"unserve": "made anew", "way": "made anew", "gone": "read from the record", "outward": "nothing was asked", "ctx": "made anew", "cancel": "made anew", "watch": "made anew", "mu": "", "results": "", "calls": "none",
 		"closing": "it is not", "limit": "nothing ran", "limitAt": "nothing ran", "ooms": "nothing ran",
 		"tampered": "of a record that is taken up again", "observed": "of the end", "ending": "of the end", "report": "of the end", "endErr": "of the end", "released": "of the end",
 	}
@@ -46,6 +46,7 @@ func TestCarriedIsWhole(t *testing.T) {
 	full.Spec.Files, full.Spec.RO, full.Asking.Rules = zeros(full.Spec.Files), zeros(full.Spec.RO), zeros(full.Asking.Rules)
 	full.Rules.Rules, full.Rules.Denied, full.Rules.Hooks = zeros(full.Rules.Rules), zeros(full.Rules.Denied), zeros(full.Rules.Hooks)
 	full.Spec.Way = &backend.Way{Ports: make([]uint16, 1), Six: make([]uint16, 1), At: make([]string, 1)}
+	full.Leaving.OutAsk, full.Leaving.OutRead = zeros(full.Leaving.OutAsk), zeros(full.Leaving.OutRead)
 	full.Leaving.Granted, full.Leaving.Asked, full.Leaving.Denied = zeros(full.Leaving.Granted), zeros(full.Leaving.Asked), zeros(full.Leaving.Denied)
 	if _, err := sys.Pack(full); err != nil {
 		t.Error(err)
@@ -65,6 +66,7 @@ func TestCarriedRules(t *testing.T) {
 		Granted: []policy.Granted{{Item: policy.Item{Egress: &e}, Via: "base", From: from}},
 		Asked:   []policy.Asked{{Item: policy.Item{Egress: &policy.Egress{Host: "b.test"}}, From: from}},
 		Denied:  []policy.Denied{{Item: policy.Item{Egress: &policy.Egress{CIDR: cidr}}, From: from}},
+		Outward: policy.MergedOutward{Verdict: policy.Set[task.Verdict]{Value: task.VerdictDeny, From: from}, Ask: []policy.OutwardFrom{{Egress: e, From: from}}, Read: []policy.Set[policy.Host]{{Value: "c.test", From: from}}},
 	}
 	b, err := sys.Pack(carryRules(r))
 	if err != nil {

@@ -193,8 +193,10 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 		Grants: d.grants, Limits: d.spec.Limits, Source: d.repo.Ref, Command: argv, Ways: ways, Notes: append(k.notes, k.rules.Notes...),
 		Rules: k.rules.Accept, Operator: k.rules.Operator, Policy: k.rules.Digest, Task: id, Now: time.Now(), Unattended: d.req.Unattended, Budget: d.uses, NoTrust: k.rules.NoTrust,
 	}
-	if netMode(&d.req) == policy.NetNone && d.rules.Rules != nil {
+	if netMode(&d.req) == policy.NetNone {
 		in.Notes = append(in.Notes, d.rules.Rules.IdleNetwork()...)
+	} else {
+		in.Notes = append(in.Notes, d.rules.Rules.OutwardNote(d.req.Unattended))
 	}
 	if in.Acceptances, err = m.acceptances(ctx, k.rules); err != nil {
 		return err

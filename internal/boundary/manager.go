@@ -164,6 +164,8 @@ type live struct {
 	turns turns
 	queue approval.Queue
 	hooks sync.WaitGroup // programs that answer questions
+	// outward are the questions that something inside caused.
+	outward outwardQuestions
 	// What a person said about tool calls, and the digest of the plan that they
 	// are made under.
 	asking task.Asking

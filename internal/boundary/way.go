@@ -2,22 +2,16 @@ package boundary
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/caisson-dev/caisson/internal/approval"
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/egress"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/probe"
-	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -59,7 +53,7 @@ func (m *Manager) pass(l *live, w passing) (*passage, error) {
 		return nil, err
 	}
 	most := l.spec.Limits
-	p.gate, err = egress.New(egress.Config{Judge: p.judge(w.rules), Recorder: p.record, Ask: m.askWay(l), IDs: &left.crossings,
+	p.gate, err = egress.New(egress.Config{Judge: p.judge(w.rules), Recorder: p.record, Ask: m.askWay(l), Spool: l.spool, Registry: policy.TakesPackages, IDs: &left.crossings,
 		Limits: egress.Limits{Conns: int(most.NetConns), PerSecond: float64(most.NetRate), Burst: burst(most.NetRate), Bytes: most.NetBytes, Moved: &left.bytes}})
 	if err != nil {
 		_ = s.Close()
@@ -168,73 +162,13 @@ func (p *passage) judge(rules func() (*policy.Rules, error)) egress.Judge {
 		case r == nil:
 			return egress.Answer{Verdict: task.VerdictDeny, Rule: "the task has no network any more"}
 		}
-		a, within := r.Way(policy.EgressPoint{Host: pt.Host, Addr: pt.Addr, Port: pt.Port, Method: pt.Method, Path: pt.Path})
+		a, within := r.Way(policy.EgressPoint{Host: pt.Host, Addr: pt.Addr, Port: pt.Port, Method: pt.Method, Path: pt.Path, Act: string(pt.Act)})
 		rule := a.Rule
 		if a.From.Where != "" {
 			rule += " (" + a.From.String() + ")"
 		}
 		return egress.Answer{Verdict: a.Verdict, Rule: rule, Range: within}
 	}
-}
-
-// wayDoor is the door of questions that connections ask.
-const wayDoor = "egress"
-
-// askWay has a person say whether a connection may leave. Their answer is bound
-// to its destination and, where they can be read, to method and path.
-func (m *Manager) askWay(l *live) egress.Asker {
-	return func(ctx context.Context, p egress.Point, rule string) (bool, error) {
-		if l.unattended {
-			return false, task.Errorf(task.CodeDenied, "egress", "a person is to agree, and nobody attends the task")
-		}
-		ctx, stop := l.while(ctx)
-		defer stop()
-		what := pointText(p)
-		sum := sha256.Sum256([]byte(strings.Join([]string{l.plan, p.Host, p.Addr.String(), strconv.Itoa(int(p.Port)), p.Method, p.Path}, "\x00")))
-		digest := hex.EncodeToString(sum[:])
-		tool := "connect to " + what // so that a yes for the rest of the task is one for this alone
-		if l.queue.Granted(tool, digest) != "" {
-			return true, nil
-		}
-		wait := l.asking.Wait
-		if wait <= 0 {
-			wait = askTime
-		}
-		now := time.Now()
-		q := task.Question{ID: string(l.id) + "." + task.NewToken()[:6], Task: l.id, Call: what, Digest: digest, Plan: l.plan, Actor: "a program inside", Tool: tool,
-			Rule: approval.Visible(rule), Asked: now, Expires: now.Add(wait)}
-		if _, err := l.log.Append(ctx, evidence.ApprovalAsked, self, map[string]any{"question": q.ID, "call": q.Call, "tool": tool, "digest": digest, "rule": rule, "plan": q.Plan, "expires": q.Expires.UTC()}); err != nil {
-			return false, err
-		}
-		w := l.queue.Ask(q, wayDoor, digest)
-		m.hook(ctx, l, q)
-		a, err := w.Wait(ctx)
-		if err != nil {
-			dctx, done := sys.Detach(ctx, time.Minute)
-			defer done()
-			if _, lerr := l.log.Append(dctx, evidence.ApprovalVoid, self, map[string]any{"question": q.ID, "call": q.Call, "why": err.Error()}); lerr != nil {
-				m.cfg.Log("task " + string(l.id) + ": " + lerr.Error())
-			}
-			return false, err
-		}
-		if a.Allow {
-			_, err = l.log.Append(ctx, evidence.ApprovalUsed, self, map[string]any{"question": q.ID, "call": q.Call, "digest": digest})
-		}
-		return a.Allow && err == nil, err
-	}
-}
-
-// pointText is a point in words: METHOD http://HOST:PORT/PATH or HOST:PORT.
-func pointText(p egress.Point) string {
-	host := p.Host
-	if host == "" {
-		host = p.Addr.String()
-	}
-	at := net.JoinHostPort(host, strconv.Itoa(int(p.Port)))
-	if p.Method == "" {
-		return at
-	}
-	return approval.Visible(short(p.Method+" http://"+at+p.Path, 500))
 }
 
 // crossings puts on record what leaves a task, and what was not let out. What is
@@ -307,6 +241,8 @@ func (c *crossings) Decided(d egress.Decision) error {
 	put("said", d.Said)
 	put("method", d.Method)
 	put("path", d.Path)
+	put("act", string(d.Act))
+	put("request", d.Digest)
 	put("reason", string(d.Reason))
 	if d.Asked {
 		body["asked"] = true
@@ -339,7 +275,7 @@ func (c *crossings) fold(d egress.Decision, body map[string]any) (due []map[stri
 		due = c.sweep(now)
 		c.minute, c.told = now, 0
 	}
-	key := strings.Join([]string{string(d.Proto), d.Dest.String(), string(d.Reason), string(d.Verdict)}, "\x00")
+	key := strings.Join([]string{string(d.Proto), d.Dest.String(), string(d.Reason), string(d.Verdict), d.Digest}, "\x00")
 	if d.Dest.Host.IsZero() {
 		key += "\x00" + d.Said
 	}

@@ -12,6 +12,11 @@ type carriedRules struct {
 	Net                    string
 	NetFrom                policy.Origin
 	Granted, Asked, Denied []carriedRule
+	// Of requests that stop: the verdict as one rule, what is asked about, hosts that
+	// are read.
+	Outward         string
+	OutwardFrom     policy.Origin
+	OutAsk, OutRead []carriedRule
 }
 
 type carriedRule struct {
@@ -42,6 +47,13 @@ func carryRules(r *policy.Rules) (c carriedRules) {
 	}
 	for _, d := range r.Denied {
 		c.Denied = append(c.Denied, put(d.Egress, "", d.From))
+	}
+	c.Outward, c.OutwardFrom = string(r.Outward.Verdict.Value), r.Outward.Verdict.From
+	for i := range r.Outward.Ask {
+		c.OutAsk = append(c.OutAsk, put(&r.Outward.Ask[i].Egress, "", r.Outward.Ask[i].From))
+	}
+	for _, h := range r.Outward.Read {
+		c.OutRead = append(c.OutRead, put(&policy.Egress{Host: h.Value}, "", h.From))
 	}
 	return c
 }
@@ -80,6 +92,21 @@ func (c carriedRules) rules() (*policy.Rules, error) {
 			return nil, err
 		}
 		r.Denied = append(r.Denied, policy.Denied{Item: it, From: from})
+	}
+	r.Outward.Verdict = policy.Set[task.Verdict]{Value: task.Verdict(c.Outward), From: c.OutwardFrom}
+	for _, o := range c.OutAsk {
+		it, from, err := item(o)
+		if err != nil {
+			return nil, err
+		}
+		r.Outward.Ask = append(r.Outward.Ask, policy.OutwardFrom{Egress: *it.Egress, From: from})
+	}
+	for _, o := range c.OutRead {
+		it, from, err := item(o)
+		if err != nil {
+			return nil, err
+		}
+		r.Outward.Read = append(r.Outward.Read, policy.Set[policy.Host]{Value: it.Egress.Host, From: from})
 	}
 	return r, nil
 }

@@ -21,13 +21,6 @@ const (
 // Acts lists them.
 var Acts = []Act{ActPush, ActPublish, ActDelete, ActChange, ActMutate}
 
-// registryHosts take packages; what is written to them is published.
-var registryHosts = map[string]bool{
-	"registry.npmjs.org": true, "registry.yarnpkg.com": true, "npm.pkg.github.com": true, "upload.pypi.org": true, "test.pypi.org": true, "pypi.org": true, "crates.io": true,
-	"rubygems.org": true, "www.nuget.org": true, "repo.packagist.org": true, "hex.pm": true, "jsr.io": true, "api.jsr.io": true, "pub.dev": true, "uploads.github.com": true,
-	"central.sonatype.com": true, "oss.sonatype.org": true, "s01.oss.sonatype.org": true,
-}
-
 // codeHosts are the interfaces of code hosts for programs.
 var codeHosts = map[string]bool{"api.github.com": true, "gitlab.com": true, "api.bitbucket.org": true, "codeberg.org": true, "gitea.com": true, "git.sr.ht": true, "dev.azure.com": true}
 
@@ -39,7 +32,7 @@ var publishers = []string{"npm/", "pnpm/", "yarn/", "bun/", "twine/", "uv/", "po
 
 // actOf tells what a request does. maybe says that its body has yet to be looked
 // at: it may do nothing.
-func actOf(h *head, d Dest, target string) (a Act, maybe bool) {
+func (g *Gate) actOf(h *head, d Dest, target string) (a Act, maybe bool) {
 	path, query, _ := strings.Cut(target, "?")
 	path = strings.ToLower(path)
 	method := h.method
@@ -66,7 +59,7 @@ func actOf(h *head, d Dest, target string) (a Act, maybe bool) {
 		return ActMutate, method == "POST"
 	case !writes:
 		return "", false
-	case offered(h, name, method, path):
+	case g.offered(h, name, method, path):
 		return ActPublish, false
 	case codeHosts[name]:
 		return ActChange, false
@@ -80,7 +73,7 @@ func actOf(h *head, d Dest, target string) (a Act, maybe bool) {
 }
 
 // offered says whether something is offered to others by it.
-func offered(h *head, name, method, path string) bool {
+func (g *Gate) offered(h *head, name, method, path string) bool {
 	switch {
 	case method == "PUT" && strings.HasPrefix(path, "/v2/") && strings.Contains(path, "/manifests/"): // an image, or a chart
 		return true
@@ -89,7 +82,7 @@ func offered(h *head, name, method, path string) bool {
 		return true
 	case strings.HasPrefix(path, "/-/"): // npm: who somebody is, what is known to be insecure; and tags of what is published
 		return strings.Contains(path, "/dist-tags/") && method != "PATCH"
-	case registryHosts[name]:
+	case g.Registry != nil && name != "" && g.Registry(name): // what is written there is published
 		return true
 	}
 	agent, command := "", ""

@@ -75,7 +75,9 @@ type Config struct {
 	Own  func() []netip.Addr // the addresses of this machine; nil reads its interfaces
 	// Spool makes a file without a name for a request that waits for an answer; nil:
 	// only short ones can.
-	Spool    func() (*os.File, error)
+	Spool func() (*os.File, error)
+	// Registry says whether a host takes packages to offer them to others; nil: none.
+	Registry func(host string) bool
 	Limits   Limits
 	IDs      *atomic.Uint64 // of decisions so far, for several gates of one task; nil: none
 	Timeouts Timeouts
@@ -272,56 +274,6 @@ func (g *Gate) decide(ctx context.Context, r Request) (Decision, error) {
 		return d, refuseRecord(err)
 	}
 	return d, nil
-}
-
-// ask has a person decide. A request that can be read is held as a whole, and
-// once it is known the policy is asked again: it may do nothing of what its head
-// may mean. After an answer the policy is asked once more, for it may have
-// changed while somebody thought.
-func (g *Gate) ask(ctx context.Context, r *Request, d *Decision, p Point, a Answer) (Answer, error) {
-	if x := r.hold; x != nil {
-		stop := func() {}
-		held, err := x.all(ctx)
-		if err != nil {
-			if ReasonOf(err) == ReasonBroken {
-				err = refuse(ReasonBroken, "%s: the request broke off before a person could be asked about it", r.Dest)
-			}
-			return a, err
-		}
-		if held.Act != p.Act {
-			p.Act, d.Act = held.Act, held.Act
-			if a = g.Judge(p); a.Verdict == task.VerdictAllow {
-				return a, nil
-			}
-		}
-		p.Held, d.Digest = held, held.Digest
-		if x.watch != nil {
-			ctx, stop = x.watch(ctx)
-		}
-		defer stop()
-	}
-	if a.Verdict == task.VerdictAsk {
-		if g.Ask == nil {
-			return a, refuse(ReasonAsk, "%s: a person is to agree, and nobody can be asked here", r.Dest)
-		}
-		yes, err := g.Ask(ctx, p, a.Rule)
-		if err != nil {
-			return a, refuse(ReasonAsk, "%s: %v", r.Dest, err)
-		}
-		if !yes {
-			return a, refuse(ReasonAsk, "%s: a person was asked and did not agree", r.Dest)
-		}
-		if ctx.Err() != nil {
-			return a, refuse(ReasonBroken, "%s: nobody waits for the request any more", r.Dest)
-		}
-		d.Asked = true
-		p.Held = nil
-		a = g.Judge(p)
-	}
-	if a.Verdict != task.VerdictAllow && a.Verdict != task.VerdictAsk {
-		return a, refuse(ReasonRule, "%s: %s", r.Dest, a.Rule)
-	}
-	return a, nil
 }
 
 func (r *Request) point(a netip.Addr) Point {

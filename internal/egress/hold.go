@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+
+	"github.com/caisson-dev/caisson/internal/task"
 )
 
 // Held is a request as a whole, which waits here for a person's answer. After it
@@ -58,10 +60,60 @@ type holding struct {
 	size  int64
 }
 
+// ask has a person decide. A request that can be read is held as a whole, and
+// once it is known the policy is asked again: it may do nothing of what its head
+// may mean. After an answer the policy is asked once more, for it may have
+// changed while somebody thought.
+func (g *Gate) ask(ctx context.Context, r *Request, d *Decision, p Point, a Answer) (Answer, error) {
+	if x := r.hold; x != nil {
+		stop := func() {}
+		held, err := x.all(ctx)
+		if err != nil {
+			if ReasonOf(err) == ReasonBroken {
+				err = refuse(ReasonBroken, "%s: the request broke off before a person could be asked about it", r.Dest)
+			}
+			return a, err
+		}
+		if held.Act != p.Act {
+			p.Act, d.Act = held.Act, held.Act
+			if a = g.Judge(p); a.Verdict == task.VerdictAllow {
+				return a, nil
+			}
+		}
+		p.Held, d.Digest = held, held.Digest
+		if x.watch != nil {
+			ctx, stop = x.watch(ctx)
+		}
+		defer stop()
+	}
+	if a.Verdict == task.VerdictAsk {
+		if g.Ask == nil {
+			return a, refuse(ReasonAsk, "%s: a person is to agree, and nobody can be asked here", r.Dest)
+		}
+		yes, err := g.Ask(ctx, p, a.Rule)
+		if err != nil {
+			return a, refuse(ReasonAsk, "%s: %v", r.Dest, err)
+		}
+		if !yes {
+			return a, refuse(ReasonAsk, "%s: a person was asked and did not agree", r.Dest)
+		}
+		if ctx.Err() != nil {
+			return a, refuse(ReasonBroken, "%s: nobody waits for the request any more", r.Dest)
+		}
+		d.Asked = true
+		p.Held = nil
+		a = g.Judge(p)
+	}
+	if a.Verdict != task.VerdictAllow && a.Verdict != task.VerdictAsk {
+		return a, refuse(ReasonRule, "%s: %s", r.Dest, a.Rule)
+	}
+	return a, nil
+}
+
 // hold prepares a request for a question about it. The caller calls release.
 func (g *Gate) hold(h *head, to Dest, target string, tls bool, body io.Reader) *holding {
 	x := &holding{g: g, h: h, to: to, target: target, tls: tls, body: body}
-	x.act, x.maybe = actOf(h, to, target)
+	x.act, x.maybe = g.actOf(h, to, target)
 	return x
 }
 

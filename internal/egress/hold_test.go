@@ -19,6 +19,7 @@ import (
 )
 
 func TestActs(t *testing.T) {
+	g := &Gate{Config: Config{Registry: func(host string) bool { return host == "packages.test" }}}
 	for req, want := range map[string]Act{
 		"GET http://h.test/":                                                 "",
 		"POST http://h.test/form":                                            "",
@@ -27,11 +28,11 @@ func TestActs(t *testing.T) {
 		"POST http://h.test/r.git/git-receive-pack":                          ActPush,
 		"POST http://h.test/r.git/GIT-receive-pack":                          ActPush,
 		"POST http://h.test/r.git/git-upload-pack":                           "",
-		"PUT http://registry.npmjs.org/left-pad":                             ActPublish,
-		"PUT http://registry.npmjs.org/@a%2fb":                               ActPublish,
-		"GET http://registry.npmjs.org/left-pad":                             "",
-		"POST http://upload.pypi.org/legacy/":                                ActPublish,
-		"PUT http://crates.io/api/v1/crates/new":                             ActPublish,
+		"PUT http://packages.test/left-pad":                                  ActPublish,
+		"PUT http://packages.test/@a%2fb":                                    ActPublish,
+		"GET http://packages.test/left-pad":                                  "",
+		"POST http://packages.test/legacy/":                                  ActPublish,
+		"PUT http://packages.test/api/v1/crates/new":                         ActPublish,
 		"PUT http://own.test/api/v1/crates/new":                              ActPublish,
 		"PUT http://reg.test/v2/x/y/manifests/1.0":                           ActPublish,
 		"POST http://reg.test/v2/x/y/blobs/uploads/":                         "",
@@ -57,7 +58,7 @@ func TestActs(t *testing.T) {
 			name, value, _ := strings.Cut(w[2], ": ")
 			h.fields = []field{{name, value}}
 		}
-		if got, _ := actOf(h, u.Dest, u.Path); got != want {
+		if got, _ := g.actOf(h, u.Dest, u.Path); got != want {
 			t.Errorf("%s: %q, want %q", req, got, want)
 		}
 	}

@@ -130,3 +130,11 @@ func TestSharedNetwork(t *testing.T) {
 		}
 	}
 }
+
+func TestTakesPackages(t *testing.T) {
+	for host, want := range map[string]bool{string(Registries[0]): true, "upload." + string(Registries[2]): true, "evil" + string(Registries[0]): false, "": false, "a.example": false} {
+		if got := TakesPackages(host); got != want {
+			t.Errorf("%q: %v", host, got)
+		}
+	}
+}

@@ -45,6 +45,7 @@ func Diff(a, b *Rules) []Change {
 	later(&d, "budget.when_full", a.Budget.WhenFull, b.Budget.WhenFull, fulls)
 	later(&d, "delegation", a.Delegation, b.Delegation, delegations)
 	later(&d, "net", a.Net, b.Net, netModes)
+	later(&d, "outward.verdict", a.Outward.Verdict, b.Outward.Verdict, verdicts)
 	later(&d, "tool_default", a.ToolDefault, b.ToolDefault, verdicts)
 	d.flag("frozen", a.Frozen, b.Frozen, false)
 	d.flag("unattended", a.Unattended, b.Unattended, false)
@@ -71,6 +72,8 @@ func Diff(a, b *Rules) []Change {
 	sets(&d, "delegable", a.Delegable, b.Delegable, true)
 	sets(&d, "decision_hooks", a.Hooks, b.Hooks, false)
 	sets(&d, "risky_files", a.RiskyFiles, b.RiskyFiles, false)
+	set(&d, "outward.ask", a.Outward.Ask, b.Outward.Ask, false, func(x OutwardFrom) (any, string, Origin) { return x.Egress, x.Egress.String(), x.From })
+	sets(&d, "outward.read", a.Outward.Read, b.Outward.Read, false)
 	sets(&d, "checks", a.Checks, b.Checks, false)
 	for _, v := range verdicts {
 		only := func(r *Rules) []CallVerdict {

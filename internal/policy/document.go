@@ -38,6 +38,7 @@ type Document struct {
 	UnwatchedAfter  Duration               `json:"unwatched_after,omitempty"`
 	Net             NetMode                `json:"net,omitempty"`
 	Credentials     Handles                `json:"credentials,omitempty"`
+	Outward         *OutwardRules          `json:"outward,omitempty"`
 	Services        map[string]*Service    `json:"services,omitempty"`
 	Checks          NamedChecks            `json:"checks,omitempty"`
 	RiskyFiles      []Glob                 `json:"risky_files,omitempty"`

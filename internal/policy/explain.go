@@ -110,6 +110,12 @@ func (r *Rules) Explain(p Point) Answer {
 			say(task.VerdictAsk, "asked", "asked for, and a person is to agree: "+a.Kind()+" "+a.Item.String(), a.From)
 		}
 	}
+	if p.Egress != nil && best.Verdict == task.VerdictAllow {
+		if a := r.Outward.stops(p.Egress.known(), best); a.Verdict != best.Verdict {
+			a.Beside = append(best.Beside, Told{"granted", best.Rule, best.From})
+			best = a
+		}
+	}
 	for _, x := range r.Refused {
 		if x.covers(p) {
 			say(task.VerdictDeny, "refused", "asked for and refused: "+x.Item.String()+": "+x.Why, x.From)

@@ -162,6 +162,11 @@ var Keys = []Key{
 	{"credentials.{}.uses", operators, JoinNone, "How many times one task may use it. Not given: without a bound.", "100"},
 	{"credentials.{}.approve", operators, JoinNone, "Whether a person is asked: about each use, about the first in a task, never. Of class prod always each.", "each, once, never"},
 
+	{"outward", anybody, JoinNone, "Requests on their way out that stop for a person. They are known where they are read: plain HTTP, and TLS that the gate ends.", ""},
+	{"outward.verdict", anybody, JoinStrictest, "What becomes of requests that change what others see, or what nobody takes back: git push, publishing a package or an image, DELETE, mutations of GraphQL, writing to a code host's interface.", "allow, ask, deny"},
+	{"outward.ask", anybody, JoinUnion, "Further requests that a person is asked about each time, as a whole: host or cidr, ports, methods, path. A connection that cannot be read is asked about where it may carry one.", "list"},
+	{"outward.read", operators, JoinUnion, "Hosts whose TLS the gate ends for a task that may reach them, so that these requests are seen.", "list of hosts"},
+
 	{"services", []task.Source{task.SourceUser, task.SourceProject, task.SourceTask}, JoinFirst, "Services that the task gets for itself, by name.", "NAME: service"},
 	{"services.{}.driver", []task.Source{task.SourceUser, task.SourceProject, task.SourceTask}, JoinNone, "What makes it.", "native, builtin, compose, shared, external"},
 	{"services.{}.kind", []task.Source{task.SourceUser, task.SourceProject, task.SourceTask}, JoinNone, "What it is.", "postgres, mysql, redis, s3, smtp, nats, …"},

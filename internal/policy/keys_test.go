@@ -214,7 +214,7 @@ func TestNoKeyLoosens(t *testing.T) {
 		Acceptance: &AcceptanceRules{MaxTTL: 5, MinAssurance: map[AssuranceAxis]Assurance{"default": AssuranceOSAuth, "NET": AssuranceHardware}, Delegable: []task.Axis{task.FS}},
 		Tools:      &ToolRules{Default: task.VerdictDeny, Deny: []CallRule{{Tool: "x"}}, Ask: []CallRule{{Tool: "y"}}, Frozen: yes(), Wait: 5},
 		Backends:   &BackendRules{Prefer: []string{"linux"}, Allowed: []string{"linux"}}, Limits: &LimitRules{5, 0.5, 5, 5, 5, 1 << 30, 2, 3}, Budget: &BudgetRules{5, 5, 0.5, 5, FullRefuse},
-		Retention: &RetentionRules{1 << 61, 5}, Unattended: yes(), UnwatchedAfter: 5, Net: NetAllowlist, AllowTrust: no(),
+		Retention: &RetentionRules{1 << 61, 5}, Unattended: yes(), UnwatchedAfter: 5, Net: NetAllowlist, Outward: &OutwardRules{Verdict: task.VerdictDeny, Ask: []Egress{host("pay.example")}}, AllowTrust: no(),
 		DecisionHook: &Hook{Exec: Argv{"/bin/false"}}, RiskyFiles: []Glob{"x"}, Checks: []NamedCheck{{"unit", Argv{"make"}}}, Characteristics: Statements{task.Destructive: {"yes"}},
 	}
 	for _, op := range []Sourced{{Document: tight, Source: task.SourceOperator, File: "o"}, {Document: &Document{Version: Version}, Source: task.SourceOperator, File: "silent"}} {

@@ -272,6 +272,9 @@ func (m *merger) values(d *Document) {
 	if b := d.Backends; b != nil {
 		m.backends(b)
 	}
+	if o := d.Outward; o != nil {
+		m.outward(o)
+	}
 }
 
 func (m *merger) backends(b *BackendRules) {
@@ -356,6 +359,9 @@ func (m *merger) defaults() {
 		if s.Source == task.SourceDefault {
 			if !m.ruled(func(d *Document) bool { return d.UnwatchedAfter != 0 }) {
 				lowest(m, &r.Unwatched, d.UnwatchedAfter, "unwatched_after")
+			}
+			if o := d.Outward; o != nil && !m.ruled(func(d *Document) bool { return d.Outward != nil && d.Outward.Verdict != "" }) {
+				strictest(m, &r.Outward.Verdict, o.Verdict, verdicts, "outward.verdict")
 			}
 			if a := d.Acceptance; a != nil {
 				if !m.ruled(func(d *Document) bool { return d.Acceptance != nil && d.Acceptance.MaxTTL != 0 }) {

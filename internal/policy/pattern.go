@@ -330,6 +330,7 @@ type EgressPoint struct {
 	Port   uint16
 	Method string
 	Path   string
+	Act    string // of a request that changes what others see: what it does; see OutwardRules
 }
 
 // Covers says whether all that p can be is in the set.

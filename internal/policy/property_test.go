@@ -240,6 +240,9 @@ func randomDocument(r *rand.Rand, s task.Source) Document {
 		d.Net = pick(r, netModes)
 	}
 	if r.IntN(4) == 0 {
+		d.Outward = &OutwardRules{Verdict: pick(r, verdicts), Ask: []Egress{host(pick(r, []string{"a.example", "b.example"}))}}
+	}
+	if r.IntN(4) == 0 {
 		d.Tools = &ToolRules{Default: pick(r, verdicts), Deny: []CallRule{{Tool: pick(r, []string{"a", "b"})}}}
 	}
 	if s != task.SourceOperator && s != task.SourceUser {

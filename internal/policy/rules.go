@@ -139,6 +139,7 @@ type Rules struct {
 	Unattended    Set[bool]           `json:"unattended"`
 	Unwatched     Set[Duration]       `json:"unwatched_after"`
 	Net           Set[NetMode]        `json:"net"`
+	Outward       MergedOutward       `json:"outward"`
 	Credentials   []CredentialFrom    `json:"credentials"` // the most trusted of each handle, in the order of their names
 	Services      []ServiceFrom       `json:"services"`
 	Checks        []Set[NamedCheck]   `json:"checks"`
@@ -280,7 +281,8 @@ func Shipped() Sourced {
 			"task":    {ModeTrusted, few},
 			"model":   {ModeAsk, few},
 		},
-		Deny: &Authority{},
+		Deny:    &Authority{},
+		Outward: &OutwardRules{Verdict: task.VerdictAsk},
 		Acceptance: &AcceptanceRules{
 			MinAssurance: map[AssuranceAxis]Assurance{"default": AssuranceTTY},
 		},

@@ -180,6 +180,8 @@ func text(v any) string {
 			mode = ModeAsk
 		}
 		return fmt.Sprintf("%s, %s: %s", x.For, mode, strings.Join(items, "; "))
+	case OutwardFrom:
+		return x.Egress.String()
 	case CredentialFrom:
 		return x.Name + ": " + x.Credential.String()
 	case CallVerdict:

@@ -46,6 +46,9 @@ func (r *Rules) Way(p EgressPoint) (a Answer, within netip.Prefix) {
 	for _, q := range r.Asked {
 		take(task.VerdictAsk, q.Item, "asked for, and a person is to agree: "+q.Kind()+" "+q.Item.String(), q.From)
 	}
+	if a.Verdict != task.VerdictDeny {
+		a = r.Outward.stops(p, a)
+	}
 	return a, within
 }
 
@@ -78,6 +81,9 @@ func (e *Egress) deniesWay(p EgressPoint) bool {
 // network it has, and what was allowed to it beside. A nil r is what is shipped.
 func (r *Rules) Leaving(net NetMode, allowed []Granted) *Rules {
 	out := &Rules{Net: Set[NetMode]{Value: net}}
+	if r != nil {
+		out.Outward = r.Outward
+	}
 	if r == nil {
 		s := Shipped()
 		for _, it := range s.Document.Deny.Items() {

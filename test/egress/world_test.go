@@ -59,6 +59,7 @@ func startWorld(cert tls.Certificate) error {
 	mux.HandleFunc("/to-metadata", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://"+metadata+"/stolen", http.StatusFound)
 	})
+	mux.HandleFunc("/git/", serveGit)
 	mux.HandleFunc("/endless", func(w http.ResponseWriter, r *http.Request) {
 		hung.Add(1)
 		defer hung.Done()

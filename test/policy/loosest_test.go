@@ -24,6 +24,7 @@ var tight = map[string]string{
 	"budget.tasks": "budget: {tasks: 3}", "budget.memory": "budget: {memory: 4g}", "budget.cpus": "budget: {cpus: 4}", "budget.disk": "budget: {disk: 1g}", "budget.when_full": "budget: {when_full: refuse}",
 	"retention.evidence": "retention: {evidence: 365d}", "retention.environments": "retention: {environments: 1h}",
 	"unattended": "unattended: true", "unwatched_after": "unwatched_after: 30m", "net": "net: none",
+	"outward.verdict": "outward: {verdict: deny}", "outward.ask": "outward: {ask: [{host: pay.example}]}", "outward.read": "outward: {read: [api.example]}",
 	"checks": "checks: [{name: unit, run: [make]}]", "risky_files": "risky_files: [\"x\"]",
 }
 
@@ -61,6 +62,7 @@ var loosest = map[string]string{
 	"budget.tasks": "budget: {tasks: 4194304}", "budget.memory": "budget: {memory: 4096t}", "budget.cpus": "budget: {cpus: 65536}", "budget.disk": "budget: {disk: 4096t}", "budget.when_full": "budget: {when_full: wait}",
 	"retention.evidence": "retention: {evidence: 1s}", "retention.environments": "retention: {environments: " + longest + "}",
 	"unattended": "unattended: false", "unwatched_after": "unwatched_after: " + longest, "net": "net: open",
+	"outward.verdict": "outward: {verdict: allow}", "outward.ask": "outward: {ask: [{host: z.example, cidr: 192.0.2.0/24, ports: [1], methods: [GET], path: /z}]}", "outward.read": "outward: {read: [z.example]}",
 	"services": "services: {db: {driver: compose, file: c.yaml, service: s, kind: postgres, version: \"17\", migrate: [a], seed: b, env: {A: b}, port: 1, depends_on: {q: {condition: started}}, ready: {exec: [a], period: 1s, timeout: 1s, failures: 1}}, q: {driver: native, ready: {http: \"http://x/\"}}, r: {driver: native, ready: {tcp: 1}}, s: {driver: native, ready: {log: x}}, t: {driver: native, ready: {protocol: x}}}",
 	"checks":   "checks: [{name: unit, run: [\"true\"]}]", "risky_files": "risky_files: [\"z\"]",
 	"tests": "tests: [{name: x, egress: \"a.example:1\", expect: allow}, {mount: {path: /, mode: rw}, expect: allow}, {env: X, expect: allow}, {credential: x, expect: allow}, {grant: ptrace, expect: allow}, {command: [a], expect: allow}, {tool: read_file, path: /, expect: allow}]",
