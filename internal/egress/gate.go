@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -288,6 +289,11 @@ const maxAddrs = 64
 func (g *Gate) resolve(ctx context.Context, r Request, asked bool) ([]netip.AddrPort, error) {
 	if a := r.Dest.Host.Addr(); a.IsValid() {
 		return []netip.AddrPort{netip.AddrPortFrom(a, r.Dest.Port)}, nil
+	}
+	// Names of the loopback interface are nobody's to answer: a name server that is
+	// asked for one learns of it, and may lie.
+	if n := r.Dest.Host.Name(); n == "localhost" || strings.HasSuffix(n, ".localhost") {
+		return nil, refuse(ReasonAddress, "%s is the loopback interface, which only a rule about its address grants", r.Dest.Host)
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.Timeouts.Resolve)
 	defer cancel()

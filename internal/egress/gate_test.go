@@ -109,6 +109,20 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// TestLocalhost: nobody is asked where the names of the loopback interface are.
+func TestLocalhost(t *testing.T) {
+	z := &zone{at: map[string][]string{"localhost": {"93.184.215.14"}, "a.localhost": {"93.184.215.14"}}}
+	w := open(t, Config{Resolver: z, Judge: func(Point) Answer { return Answer{Verdict: task.VerdictAllow, Rule: "all"} }})
+	for _, at := range []string{"localhost:80", "LOCALHOST.:80", "a.localhost:443"} {
+		if _, err := w.Open(context.Background(), Request{Proto: ProtoConnect, Dest: dest(t, at)}); ReasonOf(err) != ReasonAddress {
+			t.Errorf("%s: %v", at, err)
+		}
+	}
+	if q := z.questions(); len(q) > 0 {
+		t.Errorf("resolved %q", q)
+	}
+}
+
 // TestRebinding has a name move between two questions for it, and between the
 // check and the dial: what was checked is what is dialled.
 func TestRebinding(t *testing.T) {
