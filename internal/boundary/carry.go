@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/broker"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
@@ -48,6 +49,7 @@ type carried struct {
 	Leaving     carriedRules
 	Offers      []task.Port
 	Open        bool
+	Lent        []broker.Lent
 }
 
 // Hand is such a task, which this process has put aside.
@@ -84,7 +86,7 @@ func (m *Manager) Hand(id task.ID) (*Hand, error) {
 	}
 	c := carried{
 		ID: l.id, Name: l.name, Token: l.token, Dir: l.dir, Files: l.ws.Files, Checkout: l.checkout, Driver: l.driver, Spec: l.spec, Keep: l.keep,
-		Asking: l.asking, Rules: *l.ruled(), Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Rests: l.decision.rests, Secrets: l.secrets, Resumed: l.resumed, Timed: !l.until.IsZero(), Left: time.Until(l.until), Leaving: carryRules(l.leaving.Load()), Offers: l.published(), Open: l.open,
+		Asking: l.asking, Rules: *l.ruled(), Unattended: l.unattended, Plan: l.plan, Stamp: l.decision.stamp, Until: l.decision.until, Rests: l.decision.rests, Secrets: l.secrets, Resumed: l.resumed, Timed: !l.until.IsZero(), Left: time.Until(l.until), Leaving: carryRules(l.leaving.Load()), Offers: l.published(), Open: l.open, Lent: l.lent,
 	}
 	var err error
 	if c.Lock, err = sys.FD(l.lock.File()); err != nil {
@@ -167,7 +169,7 @@ func (m *Manager) Take(ctx context.Context, state []byte) (task.ID, error) {
 		ws: source.Workspace{Task: c.ID, Dir: c.Dir, Token: c.Token, Files: c.Files},
 	}
 	l.rules.Store(&c.Rules)
-	l.open = c.Open
+	l.open, l.lent = c.Open, c.Lent
 	leaving, err := c.Leaving.rules()
 	if err != nil {
 		return fail(err)

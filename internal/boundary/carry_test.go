@@ -48,6 +48,8 @@ func TestCarriedIsWhole(t *testing.T) {
 	full.Spec.Way = &backend.Way{Ports: make([]uint16, 1), Six: make([]uint16, 1), At: make([]string, 1)}
 	full.Leaving.OutAsk, full.Leaving.OutRead = zeros(full.Leaving.OutAsk), zeros(full.Leaving.OutRead)
 	full.Leaving.Granted, full.Leaving.Asked, full.Leaving.Denied = zeros(full.Leaving.Granted), zeros(full.Leaving.Asked), zeros(full.Leaving.Denied)
+	full.Lent = zeros(full.Lent)
+	full.Lent[0].Handle.To, full.Lent[0].Handle.Set, full.Lent[0].Handle.From.Keyring = zeros(full.Lent[0].Handle.To), map[string]string{"A": "b"}, map[string]string{"a": "b"}
 	if _, err := sys.Pack(full); err != nil {
 		t.Error(err)
 	}

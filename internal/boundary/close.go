@@ -318,6 +318,9 @@ func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) e
 		cause = inst.Destroy(ctx)
 	}
 	l.closeWay()
+	if cause == nil {
+		cause = m.loansGone(ctx, l)
+	}
 	m.closePorts(l, true)
 	for token := range tokens {
 		cause = errors.Join(cause, probe.Unplant(m.cfg.RuntimeDir, plantToken(token)))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/broker"
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -52,7 +53,10 @@ type decided struct {
 	argv  []string // the one command that it is for; nil: any
 	only  bool     // and it is a trusted check: no other may run
 	// leaving is what of the rules counts for connections; nil: none leaves.
-	leaving     *policy.Rules
+	leaving *policy.Rules
+	// lent are the credentials that it is lent, loanFacts what that says of it.
+	lent        []broker.Lent
+	loanFacts   []task.Fact
 	remoteHosts []string    // of the repository's remotes, of a task that is on record
 	consulted   []consulted // decision hooks
 	// marked waits until the folder of the task that was recorded is marked as ours.
@@ -290,7 +294,12 @@ var knownBackends = []string{"linux", "docker", "podman", "oci", "gvisor", "vm",
 // what a person granted.
 func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Finding, error) {
 	way, findings := d.wayOut()
-	env, envGrants, err := environment(d.req, id, m.cfg.Identity, m.cfg.Environ, merged(proxied(way), deps(d.req.Phase)))
+	loans, more, err := d.lend()
+	if err != nil {
+		return nil, err
+	}
+	findings = append(findings, more...)
+	env, envGrants, err := environment(d.req, id, m.cfg.Identity, m.cfg.Environ, merged(proxied(way), deps(d.req.Phase), loans))
 	if err != nil {
 		return nil, err
 	}
@@ -481,10 +490,18 @@ func hostLevels(ref task.SourceRef, grants []task.Grant) map[task.Axis]vouched {
 	}
 	for _, g := range grants {
 		switch g.Kind {
-		case "env":
-			out[task.CRD] = vouched{1, "variables were passed in by name with --env"}
+		case grantLend, grantLendProd:
+			out[task.CRD] = vouched{3, "credentials are lent on the host to requests that leave; inside are placeholders"}
 		case grantNet:
 			out[task.APR] = vouched{1, "rules say of each connection that leaves whether it may, or a person is asked"}
+		}
+	}
+	for _, g := range grants {
+		switch {
+		case g.Kind == "env":
+			out[task.CRD] = vouched{1, "variables were passed in by name with --env"}
+		case g.Kind == grantLendProd && out[task.APR].level == 1:
+			out[task.APR] = vouched{2, "each use of a credential of production is a question to a person, bound to the request, and denied where nobody is there; rules say of each other connection whether it may leave"}
 		}
 	}
 	return out

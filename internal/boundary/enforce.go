@@ -167,6 +167,11 @@ func (e *enforcing) reach() error {
 			return err
 		}
 	}
+	for _, h := range q.Lend {
+		if err := e.wish("--lend "+h, policy.Item{Credential: policy.Name(h)}); err != nil {
+			return err
+		}
+	}
 	for _, g := range q.Grants {
 		if err := e.wish("--grant "+g, policy.Item{Grant: policy.Ability(g)}); err != nil {
 			return err

@@ -81,6 +81,7 @@ func (m *Manager) know(ctx context.Context, d *decided, id task.ID, argv []strin
 	k.facts = policy.Defaults(l)
 	k.facts = append(k.facts, k.rules.Facts...)
 	k.facts = append(k.facts, d.inherited...)
+	k.facts = append(k.facts, d.loanFacts...)
 	for _, f := range d.before {
 		// What a launch or the moment said is said anew.
 		if f.Source != task.SourceDefault && f.Source != task.SourceInventory {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/approval"
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/broker"
 	"github.com/caisson-dev/caisson/internal/door"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
@@ -81,6 +82,9 @@ type Config struct {
 	// Hook has the program at path, a person's own, answer a question; false: it
 	// gave no answer. It ends with ctx. May be nil.
 	Hook func(ctx context.Context, path string, q task.Question) (task.Answer, bool, error)
+	// Print runs a program of the person's, which a policy names as the source of a
+	// credential, and returns what it prints; see broker.Reader. nil: none is run.
+	Print func(ctx context.Context, argv []string) ([]byte, error)
 	// Decide asks a decision hook of the policy. reach are folders that the task, or
 	// whoever wrote the repository, can change: a program in one of them is not
 	// asked. Every error denies. nil: whatever a hook is to be asked about is denied.
@@ -174,6 +178,7 @@ type live struct {
 	// that no rule denies.
 	leaving    atomic.Pointer[policy.Rules]
 	open       bool
+	lent       []broker.Lent // credentials, with the placeholders that are inside
 	unattended bool
 	plan       string
 

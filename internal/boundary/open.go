@@ -144,7 +144,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	l.secrets = d.secrets
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, d.plan.Plan.Digest
 	l.ruleBy(d)
-	l.open = netMode(&d.req) == policy.NetOpen
+	l.open, l.lent = netMode(&d.req) == policy.NetOpen, d.lent
 	l.command, l.only = argv, d.only
 	l.checkout = d.repo.Ref.Repo
 	l.decision.begin(d)

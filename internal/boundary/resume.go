@@ -243,6 +243,10 @@ func (m *Manager) asDecided(v *task.View, env []string) (*decided, error) {
 			d.req.Net = g.Value
 		case grantAllow:
 			d.req.Allow = append(d.req.Allow, g.Value)
+		case grantLend, grantLendProd:
+			if g.Source == "flag" {
+				d.req.Lend = append(d.req.Lend, g.Value)
+			}
 		case grantRemote:
 			d.remoteHosts = append(d.remoteHosts, g.Value)
 		}
@@ -290,7 +294,7 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	l.spec, l.secrets, l.checkout, l.driver = d.spec, d.secrets, d.repo.Ref.Repo, d.driver.Name()
 	l.asking, l.unattended, l.plan = d.req.Asking, d.req.Unattended, plan.Digest
 	l.ruleBy(d)
-	l.open = netMode(&d.req) == policy.NetOpen
+	l.open, l.lent = netMode(&d.req) == policy.NetOpen, d.lent
 	l.decision.begin(d)
 	l.spec.Token = task.NewToken() // of the boundary; the files keep theirs
 	l.notes = append(weaker(d), loud(d)...)

@@ -174,8 +174,12 @@ func (m *Manager) still(ctx context.Context, l *live) (time.Time, []task.Axis, e
 	v := &t.View
 	d, err := m.again(ctx, v)
 	if err != nil {
+		if c := task.CodeOf(err); c == task.CodeDenied || c == task.CodePolicy || c == task.CodeUsage {
+			l.lendNone(err)
+		}
 		return time.Time{}, nil, err
 	}
+	l.lendStill(d.lent)
 	l.ruleBy(d) // at once, whatever comes of the rest
 	b := policy.StandingBoundary{Task: l.id, Proved: task.Vector{}, Seen: map[task.Axis]string{}, Began: v.Accepted, Now: time.Now(), Rests: l.decision.rests, Grace: grace}
 	for _, lv := range v.Levels {

@@ -22,6 +22,7 @@ type passage struct {
 	kind   probe.Gate
 	record *crossings
 	served sync.WaitGroup
+	lender *lender // nil: nothing is lent
 	// open says that the boundary was measured: until then nothing leaves.
 	open atomic.Bool
 }
@@ -33,6 +34,7 @@ type passing struct {
 	phase string // for the record; empty: the task itself
 	// rules are those that count now, nil for none; an error lets nothing out.
 	rules func() (*policy.Rules, error)
+	lends bool // what the task is lent
 }
 
 // pass makes the way out of a boundary before the first program runs that could
@@ -53,10 +55,21 @@ func (m *Manager) pass(l *live, w passing) (*passage, error) {
 		return nil, err
 	}
 	most := l.spec.Limits
-	p.gate, err = egress.New(egress.Config{Judge: p.judge(w.rules), Recorder: p.record, Ask: m.askWay(l), Spool: l.spool, Registry: policy.TakesPackages, IDs: &left.crossings,
+	var lends egress.Lender
+	if w.lends {
+		if p.lender, err = m.newLender(l, func() error { _, err := w.rules(); return err }); err != nil {
+			_ = s.Close()
+			return nil, err
+		}
+		if p.lender != nil {
+			lends = p.lender
+		}
+	}
+	p.gate, err = egress.New(egress.Config{Lender: lends, Judge: p.judge(w.rules), Recorder: p.record, Ask: m.askWay(l), Spool: l.spool, Registry: policy.TakesPackages, IDs: &left.crossings,
 		Limits: egress.Limits{Conns: int(most.NetConns), PerSecond: float64(most.NetRate), Burst: burst(most.NetRate), Bytes: most.NetBytes, Moved: &left.bytes}})
 	if err != nil {
 		_ = s.Close()
+		p.lender.close(theEnd)
 		return nil, err
 	}
 	serve := func(err error) {
@@ -74,6 +87,9 @@ func (m *Manager) pass(l *live, w passing) (*passage, error) {
 	return p, nil
 }
 
+// theEnd is why everything that was lent comes back.
+const theEnd = "the boundary is ended"
+
 // letOut has the rules count: the boundary was measured.
 func (p *passage) letOut() {
 	p.record.measured()
@@ -84,6 +100,7 @@ func (p *passage) letOut() {
 func (p *passage) end() {
 	p.gate.Close()
 	p.served.Wait()
+	p.lender.close(theEnd)
 	p.record.end()
 }
 
@@ -96,7 +113,7 @@ func (m *Manager) openWay(l *live, inst backend.Instance) error {
 	if l.open {
 		kind = probe.GateOpen
 	}
-	p, err := m.pass(l, passing{inst: inst, kind: kind, rules: m.leavingOf(l)})
+	p, err := m.pass(l, passing{inst: inst, kind: kind, rules: m.leavingOf(l), lends: true})
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 type goneOut struct {
 	crossings atomic.Uint64
 	bytes     atomic.Int64
+	used      map[string]int // credentials, by handle
 }
 
 // goneOut returns it, read from the record the first time.
@@ -38,10 +39,16 @@ func (l *live) goneOut() (*goneOut, error) {
 
 // readGone adds up a record.
 func readGone(dir string) (*goneOut, error) {
-	g := &goneOut{}
+	g := &goneOut{used: map[string]int{}}
 	for e, err := range evidence.Read(dir, 1) {
 		if err != nil {
 			return nil, task.Errorf(task.CodeEvidence, "way", "what left the task so far cannot be read from its record: %w", err)
+		}
+		if e.Type == evidence.CredentialUsed {
+			f := e.Fields()
+			if h, ok := f["handle"].(string); ok {
+				g.used[h] = max(g.used[h], int(number(f["uses"])))
+			}
 		}
 		if e.Type != evidence.EgressDecided && e.Type != evidence.EgressEnded {
 			continue

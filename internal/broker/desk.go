@@ -93,7 +93,8 @@ type entry struct {
 	place Placeholder
 	d     *Desk
 
-	reading sync.Mutex // held while a secret is read; before mu
+	reading sync.Mutex // held while a secret is read; before the others
+	backing sync.Mutex // held until a secret that is taken back is on record; before mu
 
 	mu     sync.Mutex
 	h      *Handle
@@ -398,6 +399,8 @@ func (e *entry) held() (*secret, error) {
 // takeBack overwrites the secret s, of nil any, where it is held still. With
 // ever nothing is lent by this entry any more.
 func (e *entry) takeBack(s *secret, why string, ever bool) {
+	e.backing.Lock()
+	defer e.backing.Unlock()
 	e.mu.Lock()
 	if ever && e.back == "" {
 		e.back = why
@@ -485,6 +488,13 @@ func (d *Desk) Still(hs []Handle, why string) {
 		e.mu.Lock()
 		e.h = &h
 		e.mu.Unlock()
+	}
+}
+
+// Drop overwrites what is held. It is read again when it is lent again.
+func (d *Desk) Drop(why string) {
+	for _, e := range d.entries() {
+		e.takeBack(nil, why, false)
 	}
 }
 

@@ -24,6 +24,23 @@ type Source struct {
 	Agent   bool              // no secret is read: the keys stay in the person's agent
 }
 
+// Kind says in a word where it is read.
+func (s *Source) Kind() string {
+	switch {
+	case s.Env != "":
+		return "env"
+	case s.File != "":
+		return "file"
+	case len(s.Command) > 0:
+		return "command"
+	case len(s.Keyring) > 0:
+		return "keyring"
+	case s.Agent:
+		return "agent"
+	}
+	return ""
+}
+
 // Reader reads secrets. Its zero value reads files only.
 type Reader struct {
 	// Getenv is the environment of whoever started the task; nil: it is empty.

@@ -64,13 +64,18 @@ const (
 	ToolRefused       Type = "tool.refused"  // by a rule, a person, or for what is asked; nothing was done
 	ToolIntent        Type = "tool.intent"
 	ToolOutcome       Type = "tool.outcome"
-	ShellEnded        Type = "shell.ended"     // of a background shell
-	InstallIntent     Type = "install.intent"  // dependencies are about to be installed, in a boundary of their own
-	InstallOutcome    Type = "install.outcome" // what came of it
-	EgressDecided     Type = "egress.decided"  // something inside asked for something outside
-	EgressEnded       Type = "egress.ended"    // what became of what was let out
-	PortPublished     Type = "port.published"  // the host offers a server inside on its loopback
-	PortRefused       Type = "port.refused"    // who was not let in there
+	ShellEnded        Type = "shell.ended"        // of a background shell
+	InstallIntent     Type = "install.intent"     // dependencies are about to be installed, in a boundary of their own
+	InstallOutcome    Type = "install.outcome"    // what came of it
+	EgressDecided     Type = "egress.decided"     // something inside asked for something outside
+	EgressEnded       Type = "egress.ended"       // what became of what was let out
+	CredentialLent    Type = "credential.lent"    // a secret is about to be read on the host, to be lent to requests
+	CredentialUsed    Type = "credential.used"    // a request is about to be given it
+	CredentialRefused Type = "credential.refused" // a request that was to be given it does not leave
+	CredentialAstray  Type = "credential.astray"  // its placeholder stands where it means nothing
+	CredentialBack    Type = "credential.back"    // it is held no more
+	PortPublished     Type = "port.published"     // the host offers a server inside on its loopback
+	PortRefused       Type = "port.refused"       // who was not let in there
 	PortWithdrawn     Type = "port.withdrawn"
 	ArtifactKept      Type = "artifact.kept"
 	LimitHit          Type = "limit.hit"
@@ -105,7 +110,7 @@ const (
 var Types = []Type{
 	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, Revoked, ApprovalAsked, ApprovalAnswered, ApprovalUsed, ApprovalVoid, SourcePrepared,
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
-	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, InstallIntent, InstallOutcome, EgressDecided, EgressEnded, PortPublished, PortRefused, PortWithdrawn, ArtifactKept, LimitHit, WorkFound,
+	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, InstallIntent, InstallOutcome, EgressDecided, EgressEnded, CredentialLent, CredentialUsed, CredentialRefused, CredentialAstray, CredentialBack, PortPublished, PortRefused, PortWithdrawn, ArtifactKept, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
 	TaskClosed, ChildEnded, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
 	ExportIntent, ExportOutcome, CheckoutChanged, LogRepaired,

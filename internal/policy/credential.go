@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"slices"
@@ -336,7 +337,8 @@ type CredentialFrom struct {
 	From Origin `json:"origin"`
 }
 
-// String renders it on one line, without what it is read by.
+// String renders it on one line: all that it says, but for how a program is
+// called that prints it.
 func (c Credential) String() string {
 	w := c.Whole()
 	var to []string
@@ -347,7 +349,42 @@ func (c Credential) String() string {
 		}
 		to = append(to, s+string(e.Path))
 	}
-	return w.Class + ", " + w.As + " to " + strings.Join(to, "; ") + ", from " + w.Read.String()
+	as := w.As
+	for _, more := range []string{w.User, w.Region, w.Service} {
+		if more != "" {
+			as += " " + more
+		}
+	}
+	if w.As == "header" {
+		as += " " + w.Header
+	}
+	out := []string{w.Class, as + " to " + strings.Join(to, "; "), "from " + w.Read.String()}
+	put := func(name string, list []string) {
+		if len(list) > 0 {
+			out = append(out, name+" "+strings.Join(list, " "))
+		}
+	}
+	put("env", w.Env)
+	for _, n := range slices.Sorted(maps.Keys(w.Set)) {
+		out = append(out, "set "+n+"="+w.Set[n])
+	}
+	if w.Form != "" {
+		out = append(out, "form "+w.Form)
+	}
+	if w.Inject == "always" {
+		out = append(out, "always")
+	}
+	put("keys", w.Keys)
+	put("host_keys", w.HostKeys)
+	put("sign", w.Sign)
+	out = append(out, "for "+w.Lifetime.String())
+	if w.Uses > 0 {
+		out = append(out, fmt.Sprintf("%d uses", int64(w.Uses)))
+	}
+	if w.Approve != "never" {
+		out = append(out, "asked "+w.Approve)
+	}
+	return strings.Join(out, ", ")
 }
 
 // String says of which kind it is and, where that tells no more than a place, which.
@@ -360,9 +397,36 @@ func (o Origination) String() string {
 	case len(o.Command) > 0:
 		return "the command " + o.Command[0]
 	case len(o.Keyring) > 0:
-		return "the keyring"
+		return "the keyring " + strings.Join(slices.Sorted(maps.Keys(o.Keyring)), " ")
 	case o.Agent != nil:
 		return "the SSH agent"
 	}
 	return "nowhere"
+}
+
+// Handle returns the credential of a handle, and whether there is one.
+func (r *Rules) Handle(name string) (CredentialFrom, bool) {
+	if r != nil {
+		for _, c := range r.Credentials {
+			if c.Name == name {
+				return c, true
+			}
+		}
+	}
+	return CredentialFrom{}, false
+}
+
+// Lent lists the handles that what is granted lends to the task, by whom, without
+// those that are denied.
+func (r *Rules) Lent() (out []Set[CredentialFrom]) {
+	if r == nil {
+		return nil
+	}
+	for _, c := range r.Credentials {
+		i := slices.IndexFunc(r.Granted, func(g Granted) bool { return g.Credential.Covers(c.Name) })
+		if i >= 0 && !r.Denies(Item{Credential: Name(c.Name)}) {
+			out = append(out, Set[CredentialFrom]{c, r.Granted[i].From})
+		}
+	}
+	return out
 }

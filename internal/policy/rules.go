@@ -206,7 +206,7 @@ func (r *Rules) ServicesNote() string {
 func (r *Rules) idle() []string {
 	var lent, asked []string
 	for _, g := range r.Granted {
-		if g.Credential != "" {
+		if _, some := r.Handle(string(g.Credential)); g.Credential != "" && !some && !strings.HasSuffix(string(g.Credential), "*") {
 			lent = append(lent, g.told())
 		}
 	}
@@ -216,8 +216,8 @@ func (r *Rules) idle() []string {
 		}
 	}
 	return slices.Concat(
-		few("granted, and this version lends no credentials", lent),
-		few("asked for, which counts only after a person agreed, and nobody is asked about it: have it put into base, or pass --ro, --env or --grant yourself", asked))
+		few("granted, and credentials defines no such handle", lent),
+		few("asked for, which counts only after a person agreed, and nobody is asked about it: have it put into base, or pass --ro, --env, --grant or --lend yourself", asked))
 }
 
 // IdleNetwork says which destinations are granted or asked for and are out of the

@@ -114,6 +114,7 @@ type Request struct {
 	Grants     []string `json:"grants"`            // "ptrace", "userns"
 	Net        string   `json:"net,omitempty"`     // "none", "registries", "allowlist", "open"; empty: allowlist with Allow, else none
 	Allow      []string `json:"allow,omitempty"`   // HOST:PORT
+	Lend       []string `json:"lend,omitempty"`    // handles of credentials
 	Publish    []string `json:"publish,omitempty"` // PORT or HOST-PORT:PORT
 	Phase      string   `json:"phase,omitempty"`   // "install": dependencies may be installed in a boundary of their own
 	Limits     Limits   `json:"limits"`

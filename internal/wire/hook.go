@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"time"
 
+	"github.com/caisson-dev/caisson/internal/broker"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -34,20 +36,11 @@ func (h *house) hook(ctx context.Context, path string, q task.Question) (task.An
 	if err != nil {
 		return task.Answer{}, false, err
 	}
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Dir = "/" // never the workspace
-	cmd.Env = []string{}
-	for _, kv := range os.Environ() {
-		if name, _, _ := strings.Cut(kv, "="); hookEnv[name] || strings.HasPrefix(name, "LC_") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
+	cmd := persons(ctx, path)
 	cmd.Stdin = bytes.NewReader(append(in, '\n'))
 	var out, errs limited
 	out.left, errs.left = maxHookAnswer, 4<<10
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.SysProcAttr, cmd.WaitDelay = newSession(), time.Second
-	cmd.Cancel = func() error { return endSession(cmd.Process) }
 	err = cmd.Run()
 	var exit *exec.ExitError
 	switch {
@@ -68,6 +61,45 @@ func (h *house) hook(ctx context.Context, path string, q task.Question) (task.An
 		}
 	}
 	return a, true, nil
+}
+
+// persons is a program of the person's that is about to run beside a task: with
+// what finds its files, its desktop and its agents, in no folder of anybody's, in
+// a session of its own that ends with ctx.
+func persons(ctx context.Context, path string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Dir = "/" // never the workspace
+	cmd.Env = []string{}
+	for _, kv := range os.Environ() {
+		if name, _, _ := strings.Cut(kv, "="); hookEnv[name] || strings.HasPrefix(name, "LC_") {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.SysProcAttr, cmd.WaitDelay = newSession(), time.Second
+	cmd.Cancel = func() error { return endSession(cmd.Process) }
+	return cmd
+}
+
+// printed runs a program that prints a secret. Nothing of what it prints is in an
+// error: also what it complains about may hold it.
+func printed(ctx context.Context, argv []string) ([]byte, error) {
+	cmd := persons(ctx, argv[0], argv[1:]...)
+	var out limited
+	out.left = broker.MaxSecret + 1
+	out.Grow(out.left) // no copy is left behind by growing
+	cmd.Stdout = &out
+	if err := cmd.Run(); err != nil {
+		clear(out.Bytes())
+		var exit *exec.ExitError
+		switch {
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("%s was not done in time", argv[0])
+		case errors.As(err, &exit):
+			return nil, fmt.Errorf("%s ended with %s", argv[0], exit.ProcessState)
+		}
+		return nil, err
+	}
+	return out.Bytes(), nil
 }
 
 // limited keeps the beginning of what is written.

@@ -41,6 +41,7 @@ var elsewhere = map[string]bool{
 	"budget.queued": true, "budget.turn": true, // TestBudgetKilled
 	"check.intended": true, "check.measured": true, "check.recorded": true, // TestCheckKilled
 	"install.intended": true, "install.standing": true, "install.ended": true, "install.destroyed": true, // TestInstallKilled
+	"lend.noted": true, "lend.read": true, "lend.used": true, "lend.back": true, // test/credentials kills there
 	// TestRemovalKilled
 	"removal.handing": true, "removal.handed": true, "removal.owned": true, "removal.told": true,
 	"tool.before-intent": true, "tool.after-intent": true, "tool.carried": true, "tool.before-outcome": true, // TestToolKilled, TestReadRecorded

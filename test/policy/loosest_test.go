@@ -63,6 +63,9 @@ var loosest = map[string]string{
 	"retention.evidence": "retention: {evidence: 1s}", "retention.environments": "retention: {environments: " + longest + "}",
 	"unattended": "unattended: false", "unwatched_after": "unwatched_after: " + longest, "net": "net: open",
 	"outward.verdict": "outward: {verdict: allow}", "outward.ask": "outward: {ask: [{host: z.example, cidr: 192.0.2.0/24, ports: [1], methods: [GET], path: /z}]}", "outward.read": "outward: {read: [z.example]}",
+	"credentials": "credentials: {any: {from: {command: [/bin/true]}, as: bearer, class: dev, to: [{host: z.example, methods: [GET], path: /z}], env: [Z], set: {Y: z}, form: z, inject: always, approve: never, lifetime: 24h, uses: 4194304}, " +
+		"b: {from: {env: Z}, as: basic, class: dev, user: z, to: [{host: z.example}], env: [Z]}, c: {from: {file: /z}, as: header, class: dev, header: X-Z, to: [{host: z.example}], env: [Z]}, d: {from: {keyring: {z: z}}, as: sigv4, class: dev, region: z, service: z, to: [{host: z.example}]}, " +
+		"e: {from: {agent: true}, as: ssh, class: dev, keys: [z], host_keys: [ssh-ed25519 AAAA], sign: [z], to: [{host: z.example}]}}",
 	"services": "services: {db: {driver: compose, file: c.yaml, service: s, kind: postgres, version: \"17\", migrate: [a], seed: b, env: {A: b}, port: 1, depends_on: {q: {condition: started}}, ready: {exec: [a], period: 1s, timeout: 1s, failures: 1}}, q: {driver: native, ready: {http: \"http://x/\"}}, r: {driver: native, ready: {tcp: 1}}, s: {driver: native, ready: {log: x}}, t: {driver: native, ready: {protocol: x}}}",
 	"checks":   "checks: [{name: unit, run: [\"true\"]}]", "risky_files": "risky_files: [\"z\"]",
 	"tests": "tests: [{name: x, egress: \"a.example:1\", expect: allow}, {mount: {path: /, mode: rw}, expect: allow}, {env: X, expect: allow}, {credential: x, expect: allow}, {grant: ptrace, expect: allow}, {command: [a], expect: allow}, {tool: read_file, path: /, expect: allow}]",

@@ -65,9 +65,9 @@ func settable(t *testing.T, p *place) []string {
 
 var (
 	index  = regexp.MustCompile(`\[\d+\]`)
-	chosen = regexp.MustCompile(`^(delegate|services|acceptance\.min_assurance)\.[^.]+`)
-	nested = regexp.MustCompile(`^(services\.\{\}\.(?:env|depends_on))\.[^.]+`)
-	plain  = regexp.MustCompile(`(argv|run|exec|migrate|command|env|credentials|grants|ports|methods|delegable|prefer|allowed|risky_files)\[\]$`)
+	chosen = regexp.MustCompile(`^(delegate|services|credentials|acceptance\.min_assurance)\.[^.]+`)
+	nested = regexp.MustCompile(`^(services\.\{\}\.(?:env|depends_on)|credentials\.\{\}\.(?:set|from\.keyring))\.[^.]+`)
+	plain  = regexp.MustCompile(`(argv|run|exec|migrate|command|env|credentials|grants|ports|methods|delegable|prefer|allowed|risky_files|keys|sign)\[\]$`)
 )
 
 // sets lists the paths that a policy text sets, as settable writes them.

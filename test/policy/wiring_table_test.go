@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,7 @@ var wiredReach = []wired{
 	{keys: "base.mounts[].path", set: narrow + "base: {mounts: [{path: \"{tmp}\"}]}", not: narrow + "base: {mounts: [{path: /nowhere}]}", do: says("plan --ro {tmp} -- true"), want: "exit 0"},
 	{keys: "base.mounts[].mode", set: "base: {mounts: [{path: /srv, mode: rw}]}", not: "base: {mounts: [{path: /srv}]}", do: says("policy explain mount /srv rw"), want: "allow:"},
 	{keys: "base.env", set: narrow + "base: {env: [X]}", not: narrow, do: says("plan --env X=1 -- true"), want: "exit 0"},
-	{keys: "base.credentials", set: "base: {credentials: [npm]}", not: "", do: says("plan -- true"), want: "this version lends no credentials: npm"},
+	{keys: "base.credentials", set: npm + "base: {credentials: [npm]}", not: npm, do: says("plan -- true"), want: "granted: lend npm"},
 	{keys: "base.grants", set: narrow + "base: {grants: [ptrace]}", not: narrow, do: says("plan --grant ptrace -- true"), want: "exit 0"},
 	{keys: "base.commands[].argv", set: "base: {commands: [{argv: [git]}]}", not: "", do: says("plan -- true"), want: "base.commands: " + grantsNothing},
 
@@ -56,7 +57,7 @@ var wiredReach = []wired{
 	{keys: "request.mounts[].path", project: "p", user: wide, set: "request: {mounts: [{path: \"{tmp}\"}]}", not: "request: {mounts: [{path: /nowhere}]}", do: says("plan --ro {tmp} -- true"), want: "exit 0"},
 	{keys: "request.mounts[].mode", project: "p", user: wide, set: "request: {mounts: [{path: /srv, mode: rw}]}", not: "request: {mounts: [{path: /srv}]}", do: says("policy explain mount /srv rw"), want: "allow:"},
 	{keys: "request.env", project: "p", user: wide, set: "request: {env: [X]}", not: "request: {env: [Y]}", do: says("plan --env X=1 -- true"), want: "exit 0"},
-	{keys: "request.credentials", project: "p", user: wide, set: "request: {credentials: [npm]}", not: "request: {credentials: [other]}", do: says("plan -- true"), want: "this version lends no credentials: npm"},
+	{keys: "request.credentials", project: "p", user: npm + wide, set: "request: {credentials: [npm]}", not: "request: {credentials: [other]}", do: says("plan -- true"), want: "granted: lend npm"},
 	{keys: "request.grants", project: "p", user: wide, set: "request: {grants: [ptrace]}", not: "request: {grants: [userns]}", do: says("plan --grant ptrace -- true"), want: "exit 0"},
 	{keys: "request.commands[].argv", set: "request: {commands: [{argv: [git]}]}", not: "", do: says("plan -- true"), want: "request.commands: " + grantsNothing},
 
@@ -68,7 +69,7 @@ var wiredReach = []wired{
 	{keys: "delegate.{}.mounts[].path", set: "delegate: {user: {mode: auto, mounts: [{path: \"{tmp}\"}]}}", not: "delegate: {user: {mode: auto, mounts: [{path: /nowhere}]}}", do: says("plan --ro {tmp} -- true"), want: "exit 0"},
 	{keys: "delegate.{}.mounts[].mode", set: "delegate: {user: {mode: auto, mounts: [{path: /srv, mode: rw}]}}\nrequest: {mounts: [{path: /srv, mode: rw}]}", not: "delegate: {user: {mode: auto, mounts: [{path: /srv}]}}\nrequest: {mounts: [{path: /srv, mode: rw}]}", do: says("policy explain mount /srv rw"), want: "allow:"},
 	{keys: "delegate.{}.env", set: "delegate: {user: {mode: auto, env: [X]}}", not: narrow, do: says("plan --env X=1 -- true"), want: "exit 0"},
-	{keys: "delegate.{}.credentials", set: "delegate: {user: {mode: auto, credentials: [npm]}}\nrequest: {credentials: [npm]}", not: narrow + "request: {credentials: [npm]}", do: says("plan -- true"), want: "this version lends no credentials: npm"},
+	{keys: "delegate.{}.credentials", set: npm + "delegate: {user: {mode: auto, credentials: [npm]}}", not: npm + narrow, do: says("plan --lend npm -- true"), want: "granted: lend npm"},
 	{keys: "delegate.{}.grants", set: "delegate: {user: {mode: auto, grants: [ptrace]}}", not: narrow, do: says("plan --grant ptrace -- true"), want: "exit 0"},
 	{keys: "delegate.{}.mode", set: "delegate: {user: {mode: ask, env: [X]}}\nrequest: {env: [X]}", not: "delegate: {user: {mode: auto, env: [X]}}\nrequest: {env: [X]}", do: says("policy explain env X"), want: "ask:"},
 	{keys: "delegate.{}.commands[].argv", set: "delegate: {project: {commands: [{argv: [git]}]}}", not: "", do: says("plan -- true"), want: "delegate.project.commands: " + grantsNothing},
@@ -83,8 +84,52 @@ var wiredReach = []wired{
 	{keys: "deny.mounts[].mode", set: "deny: {mounts: [{path: \"{tmp}\", mode: rw}]}", not: "deny: {mounts: [{path: \"{tmp}\"}]}", do: says("plan --ro {tmp} -- true"), want: "exit 0"},
 	{keys: "deny.env", set: "deny: {env: [X]}", not: "deny: {env: [Y]}", do: says("plan --env X=1 -- true"), want: "denied: env X"},
 	{keys: "deny.credentials", set: "base: {credentials: [npm]}\ndeny: {credentials: [npm]}", not: "base: {credentials: [npm]}", do: says("plan -- true"), want: "not given: npm: it is denied"},
+	{keys: "deny.credentials", set: npm + "deny: {credentials: [npm]}", not: npm, do: says("plan --lend npm -- true"), want: "denied: credentials npm"},
 	{keys: "deny.grants", set: "deny: {grants: [ptrace]}", not: "deny: {grants: [userns]}", do: says("plan --grant ptrace -- true"), want: "denied: grants ptrace"},
 	{keys: "deny.commands[].argv", set: "deny: {commands: [{argv: [git, push]}]}", not: "deny: {commands: [{argv: [git, pull]}]}", do: says("plan -- git push"), want: "the policy denies it"},
+}
+
+// npm is a handle, without the end of its line.
+const npm = "credentials: {npm: {from: {env: T}, as: bearer, class: dev, to: [{host: a.example}], env: [NPM_TOKEN]}}\n"
+
+// handle is a credential that says more or something else than npm does.
+func handle(parts ...string) string {
+	m := []string{"from: {env: T}", "as: bearer", "class: dev", "to: [{host: a.example}]", "env: [NPM_TOKEN]"}
+	for _, p := range parts {
+		key, _, _ := strings.Cut(p, ":")
+		m = slices.DeleteFunc(m, func(o string) bool { return strings.HasPrefix(o, key+":") })
+		if !strings.HasSuffix(p, ":") {
+			m = append(m, p)
+		}
+	}
+	return "credentials: {npm: {" + strings.Join(m, ", ") + "}}\n"
+}
+
+// wiredLoans has what a handle says. What requests are given, and which are not,
+// is seen where there are servers: test/credentials.
+var wiredLoans = []wired{
+	{keys: "credentials.{}.to[].host", set: handle("to: [{host: b.example}]"), not: npm, do: says("plan --lend npm --allow a.example:443 -- true"), want: "which the task may not reach"},
+	{keys: "credentials.{}.to[].path", set: handle("to: [{host: a.example, path: /x}]"), not: npm, do: says("policy show"), want: "bearer to a.example/x"},
+	{keys: "credentials.{}.to[].methods", set: handle("to: [{host: a.example, methods: [GET, POST]}]"), not: npm, do: says("policy show"), want: "GET,POST a.example"},
+	{keys: "credentials.{}.class", set: handle("class: prod"), not: npm, do: says("plan --lend npm -- true"), want: "row R6/production"},
+	{keys: "credentials.{}.env", set: handle("env: [OTHER]"), not: npm, do: says("run --lend npm -- sh -c echo·${OTHER:+it·is·there}"), want: "it is there"},
+	{keys: "credentials.{}.form", set: handle("form: npm_"), not: npm, do: says("run --lend npm -- sh -c echo·token·$NPM_TOKEN"), want: "token npm_"},
+	{keys: "credentials.{}.set.{}", set: handle("set: {WHERE: \"https://a.example/v1\"}"), not: npm, do: says("run --lend npm -- sh -c echo·where·$WHERE"), want: "where https://a.example/v1"},
+	{keys: "credentials.{}.as", set: handle("as: anthropic", "to:", "env:"), not: npm, do: says("run --lend npm -- sh -c echo·$ANTHROPIC_API_KEY"), want: "sk-ant-"},
+	{keys: "credentials.{}.inject", set: handle("inject: always", "env:"), not: npm, do: says("policy show"), want: "always, for 1h"},
+	{keys: "credentials.{}.header", set: handle("as: header", "header: X-Key"), not: npm, do: says("policy show"), want: "header X-Key"},
+	{keys: "credentials.{}.user", set: handle("as: basic", "user: me"), not: npm, do: says("policy show"), want: "basic me to"},
+	{keys: "credentials.{}.region credentials.{}.service", set: handle("as: sigv4", "region: eu-x", "service: s3", "env:"), not: npm, do: says("policy show"), want: "sigv4 eu-x s3"},
+	{keys: "credentials.{}.lifetime", set: handle("lifetime: 5m"), not: npm, do: says("policy show"), want: "for 5m"},
+	{keys: "credentials.{}.uses", set: handle("uses: 7"), not: npm, do: says("policy show"), want: "7 uses"},
+	{keys: "credentials.{}.approve", set: handle("approve: once"), not: npm, do: says("policy show"), want: "asked once"},
+	{keys: "credentials.{}.from.env", set: handle("from: {env: SECOND}"), not: npm, do: says("policy show"), want: "from the variable SECOND"},
+	{keys: "credentials.{}.from.file", set: handle("from: {file: ~/token}"), not: npm, do: says("policy show"), want: "from the file {home}/token"},
+	{keys: "credentials.{}.from.command", set: handle("from: {command: [/bin/print, it]}"), not: npm, do: says("policy show"), want: "from the command /bin/print"},
+	{keys: "credentials.{}.from.keyring.{}", set: handle("from: {keyring: {service: npm}}"), not: npm, do: says("policy show"), want: "from the keyring service"},
+	{keys: "credentials.{}.from.agent credentials.{}.keys", set: handle("from: {agent: true}", "as: ssh", "keys: [\"SHA256:abc\"]", "env:"), not: npm, do: says("policy show"), want: "keys SHA256:abc"},
+	{keys: "credentials.{}.host_keys", set: handle("as: ssh", "host_keys: [ssh-ed25519 AAAA]", "env:"), not: npm, do: says("policy show"), want: "host_keys ssh-ed25519 AAAA"},
+	{keys: "credentials.{}.sign", set: handle("as: ssh", "sign: [git]", "env:"), not: npm, do: says("policy show"), want: "sign git"},
 }
 
 // wiredFacts has what is known of a task, and what who decides says about it.

@@ -37,7 +37,7 @@ type worker struct {
 // until something is seen of it.
 func TestEveryKeyIsWired(t *testing.T) {
 	id := harness.NewIdentity(t, "user", harness.UserOf())
-	table := slices.Concat(wiredLevels(), wiredReach, wiredFacts, wiredCalls(t, id), wiredRest)
+	table := slices.Concat(wiredLevels(), wiredReach, wiredLoans, wiredFacts, wiredCalls(t, id), wiredRest)
 	if os.Getuid() == 0 {
 		table = append(table, delegable)
 	}

@@ -94,7 +94,7 @@ func (r *requestFlags) complete(a *app, cmd *cobra.Command) {
 	for flag, f := range map[string]cobra.CompletionFunc{
 		"repo": dirs, "rootfs": dirs, "ro": dirs, "at": dirs,
 		"source": fixed(strategies), "dirty": fixed(dirtyModes), "history": fixed(histories), "keep": fixed(keepModes),
-		"backend": fixed(backends), "net": fixed(netModes), "phase": fixed([]string{"install"}), "allow": cobra.NoFileCompletions, "publish": cobra.NoFileCompletions, "grant": fixed(grantKinds), "need": completeNeed,
+		"backend": fixed(backends), "net": fixed(netModes), "phase": fixed([]string{"install"}), "allow": cobra.NoFileCompletions, "lend": cobra.NoFileCompletions, "publish": cobra.NoFileCompletions, "grant": fixed(grantKinds), "need": completeNeed,
 		"name": cobra.NoFileCompletions, "parent": a.completeParent, "base": cobra.NoFileCompletions, "env": cobra.NoFileCompletions, "memory": cobra.NoFileCompletions,
 		"cpus": cobra.NoFileCompletions, "pids": cobra.NoFileCompletions, "disk": cobra.NoFileCompletions, "net-bytes": cobra.NoFileCompletions, "net-connections": cobra.NoFileCompletions, "net-rate": cobra.NoFileCompletions, "timeout": cobra.NoFileCompletions,
 	} {

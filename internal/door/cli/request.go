@@ -20,7 +20,7 @@ type requestFlags struct {
 	name, agent, repo, base, at, source, history, backend, rootfs, net, phase string
 	memory, cpus, pids, disk, timeout, keep, netBytes                         string
 	netConns, netRate                                                         int64
-	need, ro, env, grant, allow, publish                                      []string
+	need, ro, env, grant, allow, publish, lend                                []string
 	image, dirty                                                              string
 	trust, unattended, discard                                                bool
 	terminal                                                                  bool // of the process that was started
@@ -63,6 +63,7 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringArrayVar(&r.ro, "ro", nil, "make a folder readable inside, at the same or another absolute path `DIR[:DIR]`")
 	f.StringArrayVar(&r.env, "env", nil, "set a variable inside, or pass yours on `K=V|K`")
 	f.StringArrayVar(&r.grant, "grant", nil, "lend an ability: ptrace or userns `ABILITY`")
+	f.StringArrayVar(&r.lend, "lend", nil, "lend it these credentials of the policy: a placeholder is inside, and requests get the secret on the host `HANDLE[,…]`")
 	f.StringVar(&r.memory, "memory", "", "memory limit, for example 2g `SIZE`")
 	f.StringVar(&r.cpus, "cpus", "", "processors, for example 1.5 `N`")
 	f.StringVar(&r.pids, "pids", "", "processes and threads `N`")
@@ -86,6 +87,18 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	}
 	r.terminal = a != nil && isTerminal(a.cfg.Stdin) && isTerminal(a.cfg.Stderr)
 	r.complete(a, cmd)
+}
+
+// handles splits what --lend was given.
+func handles(lists []string) (out []string) {
+	for _, l := range lists {
+		for h := range strings.SplitSeq(l, ",") {
+			if h = strings.TrimSpace(h); !slices.Contains(out, h) {
+				out = append(out, h)
+			}
+		}
+	}
+	return out
 }
 
 // closed reads a value from a closed set; later ones are known but refused.
@@ -126,7 +139,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 	q := task.Request{
 		Name: r.name, Parent: r.parent, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs,
 		Strategy: task.Strategy(r.source), Dirty: task.Dirty(r.dirty), History: task.History(r.history), Keep: task.Keep(r.keep),
-		Need: task.Vector{}, RO: r.ro, Grants: r.grant, Net: r.net, Allow: r.allow, Phase: r.phase, Publish: r.publish,
+		Need: task.Vector{}, RO: r.ro, Grants: r.grant, Net: r.net, Allow: r.allow, Lend: handles(r.lend), Phase: r.phase, Publish: r.publish,
 		Trust: r.trust, Unattended: r.unattended, Agent: r.agent, Discard: r.discard,
 		// Whoever types flags is a person; whether one watches shows in the terminal.
 		Person: true, Terminal: r.terminal,
