@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -23,6 +24,7 @@ type Proto string
 const (
 	ProtoConnect Proto = "connect" // a tunnel through the HTTP proxy
 	ProtoHTTP    Proto = "http"    // one request of plain HTTP
+	ProtoHTTPS   Proto = "https"   // one request inside TLS that the gate ends
 	ProtoSOCKS   Proto = "socks5"
 	ProtoDirect  Proto = "direct" // by a program that knows no proxy
 	ProtoDNS     Proto = "dns"    // the question for a name
@@ -83,6 +85,13 @@ type Config struct {
 	IDs      *atomic.Uint64 // of decisions so far, for several gates of one task; nil: none
 	Timeouts Timeouts
 	Lender   Lender // nil: nothing is lent
+	// Reads says of which destinations each request must be seen, since rules about
+	// them name methods or paths; nil: of none.
+	Reads func(Dest) bool
+	// CA vouches inside for the servers whose TLS is ended here; nil: of nobody's.
+	CA *CA
+	// Roots are whom their certificates are held against; nil: this machine's.
+	Roots *x509.CertPool
 }
 
 // Timeouts bound what may wait for ever. A zero takes the default.
@@ -99,6 +108,7 @@ type Gate struct {
 	limiter *limiter
 	held    heldBytes
 	names   names
+	tls     outTLS
 	ctx     context.Context
 	stop    context.CancelCauseFunc
 	open    sync.WaitGroup
@@ -413,6 +423,7 @@ const (
 	ReasonRecord   Reason = "record"      // it could not be recorded
 	ReasonClosed   Reason = "closed"      // the task ended
 	ReasonTimeout  Reason = "timeout"     // it was silent for too long
+	ReasonTLS      Reason = "tls"         // it did not come to TLS, on either side of the gate
 	ReasonProtocol Reason = "protocol"    // asked for in a way that is not offered
 	ReasonBroken   Reason = "broken"      // one of the ends broke off
 )
@@ -435,7 +446,7 @@ func (r *Refusal) Unwrap() error { return r.err }
 func refuse(why Reason, format string, args ...any) *Refusal {
 	code := task.CodeDenied
 	switch why {
-	case ReasonResolve, ReasonDial:
+	case ReasonResolve, ReasonDial, ReasonTLS:
 		code = task.CodeUnavailable
 	case ReasonLimit, ReasonTimeout:
 		code = task.CodeLimit

@@ -24,13 +24,14 @@ type field struct{ name, value string }
 // is written anew from this value.
 type head struct {
 	method, target string
-	minor          int // of HTTP/1
+	minor          int // of HTTP/1; 2 for HTTP/2
 	fields         []field
 	host           string
 	length         int64 // of the body
 	chunked        bool
 	last           bool // the client wants nothing more after it
 	upgrade        bool // to a WebSocket
+	trailers       bool // the client, of HTTP/2, wants trailers
 }
 
 // readHead reads a head. io.EOF says that the client ended before it; another
@@ -99,7 +100,7 @@ func (h *head) requestLine(line string) error {
 	method, rest, ok1 := strings.Cut(line, " ")
 	target, version, ok2 := strings.Cut(rest, " ")
 	switch {
-	case !ok1 || !ok2 || method == "" || len(method) > 32 || strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "":
+	case !ok1 || !ok2 || !isMethod(method):
 		return badDest("%s is no request line", quoted(line))
 	case version == "HTTP/1.1":
 		h.minor = 1
@@ -108,6 +109,10 @@ func (h *head) requestLine(line string) error {
 	}
 	h.method, h.target = method, target
 	return nil
+}
+
+func isMethod(s string) bool {
+	return s != "" && len(s) <= 32 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
 }
 
 // tokenMarks are what a field's name consists of beside letters and digits.
@@ -129,13 +134,17 @@ func readField(line string) (field, error) {
 	if !ok || !isToken(name) { // a folded line begins with a space
 		return field{}, badDest("%s begins no header field", quoted(name[:min(len(name), 32)]))
 	}
-	value = strings.Trim(value, " \t")
-	for i := range len(value) {
-		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return field{}, badDest("the header field %s has the character %q", name, c)
+	f := field{name, strings.Trim(value, " \t")}
+	return f, f.check()
+}
+
+func (f field) check() error {
+	for i := range len(f.value) {
+		if c := f.value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return badDest("the header field %s has the character %q", f.name, c)
 		}
 	}
-	return field{name, value}, nil
+	return nil
 }
 
 // hop are the fields that end here.

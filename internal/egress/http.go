@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -38,7 +38,11 @@ func (s *session) http(fixed *Dest) {
 			s.connect(h, fixed)
 			return
 		}
-		u, err := h.url(fixed)
+		port := uint16(80)
+		if s.ended {
+			port = 443
+		}
+		u, err := h.url(fixed, port)
 		if err != nil {
 			s.refuse(fixed, h.method+" "+h.target, err)
 			return
@@ -57,6 +61,9 @@ func (s *session) refuse(fixed *Dest, said string, err error) {
 	}
 	if fixed != nil {
 		said = fixed.String() + " " + said
+	}
+	if s.ended {
+		p = ProtoHTTPS
 	}
 	s.answer(s.g.unreadable(p, said, err))
 }
@@ -84,24 +91,25 @@ func (s *session) connect(h *head, fixed *Dest) {
 		s.refuse(fixed, said, err)
 		return
 	}
-	c, err := s.g.Open(s.g.ctx, Request{Proto: ProtoConnect, Dest: d})
-	if err != nil {
+	s.pass(ProtoConnect, d, func(err error) bool {
+		if err == nil {
+			_, err := io.WriteString(s.conn, "HTTP/1.1 200 Connection established\r\n\r\n")
+			return err == nil
+		}
 		s.answer(err)
-		return
-	}
-	if _, err := io.WriteString(s.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
-		c.finish(err)
-		return
-	}
-	s.tunnel(d, c)
+		return false
+	})
 }
 
 // url is where a request goes: of a proxy what its target says, of a tunnel
 // where that leads. Its Host field says the same.
-func (h *head) url(fixed *Dest) (URL, error) {
+// port is the one that a Host field need not name.
+func (h *head) url(fixed *Dest, port uint16) (URL, error) {
 	var u URL
 	var err error
 	switch {
+	case port == 443 && !strings.HasPrefix(h.target, "/") && h.target != "*":
+		err = badDest("%s is no path", quoted(h.target))
 	case fixed == nil || !strings.HasPrefix(h.target, "/") && h.target != "*":
 		u, err = ParseURL(h.target)
 		if err == nil && fixed != nil && u.Dest != *fixed {
@@ -116,7 +124,7 @@ func (h *head) url(fixed *Dest) (URL, error) {
 	if err != nil || h.host == "" && h.minor == 0 && fixed == nil {
 		return u, err
 	}
-	host, err := ParseAuthority(h.host, 80)
+	host, err := ParseAuthority(h.host, port)
 	if err != nil {
 		return u, err
 	}
@@ -134,134 +142,16 @@ func (s *session) forward(h *head, u URL) bool {
 		s.refuse(nil, h.method+" "+h.target, err)
 		return false
 	}
-	path, _, _ := strings.Cut(u.Path, "?")
-	var body io.Reader
+	x := &sending{g: s.g, h: h, to: d, target: u.Path, tls: s.ended}
 	if h.body() {
-		body = h.bodyOf(s.br)
+		x.body = h.bodyOf(s.br)
 	}
-	hold := s.g.hold(h, d, u.Path, false, body)
-	defer hold.release()
-	hold.more, hold.watch = s.proceed, s.watch
-	c, err := s.g.Open(s.g.ctx, Request{Proto: ProtoHTTP, Dest: d, Method: h.method, Path: path, act: hold.act, hold: hold})
-	if err != nil {
-		s.answer(err)
-		return false
-	}
-	keep, err := s.exchange(h, d, u.Path, c, hold.sent())
-	c.finish(err) // an upgraded one is finished by now
-	return keep && err == nil
+	return x.do(s.g.ctx, s)
 }
-
-// exchange is forward on the connection c.
-func (s *session) exchange(h *head, d Dest, path string, c *Conn, from io.Reader) (keep bool, err error) {
-	up := metered{c}
-	if err := h.write(up, d, path); err != nil {
-		s.answer(refuse(ReasonDial, "%s does not take the request", d))
-		return false, err
-	}
-	var body sync.WaitGroup
-	var bodyErr error
-	if h.body() {
-		body.Go(func() { bodyErr = h.copyBody(up, from) })
-		defer func() {
-			if err != nil || !keep { // nobody waits for the rest of it
-				c.Conn.Close()
-				s.conn.SetReadDeadline(time.Unix(1, 0))
-			}
-			body.Wait()
-			keep = keep && bodyErr == nil
-		}()
-	}
-	limit := &io.LimitedReader{R: up, N: maxReply}
-	br := bufio.NewReaderSize(limit, 32<<10)
-	for range maxInterim {
-		resp, err := http.ReadResponse(br, &http.Request{Method: h.method})
-		if err != nil {
-			s.answer(refuse(ReasonDial, "%s gives no answer that can be read", d))
-			return false, err
-		}
-		limit.N = maxReply
-		switch {
-		case resp.StatusCode == http.StatusSwitchingProtocols:
-			if !h.upgrade || !strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") {
-				s.answer(refuse(ReasonProtocol, "%s changes to a protocol that was not asked for", d))
-				return false, refuse(ReasonProtocol, "%s changes to a protocol that was not asked for", d)
-			}
-			limit.N = 1 << 62
-			return false, s.upgraded(resp, br, c)
-		case resp.StatusCode < 200:
-			if h.minor == 1 {
-				if err := writeHead(s.conn, resp, nil); err != nil {
-					return false, err
-				}
-			}
-			continue
-		}
-		limit.N = 1 << 62
-		done := make(chan struct{})
-		if h.body() {
-			go func() { body.Wait(); close(done) }()
-		} else {
-			close(done)
-		}
-		return s.reply(h, resp, done)
-	}
-	s.answer(refuse(ReasonProtocol, "%s gives no final answer", d))
-	return false, refuse(ReasonProtocol, "%s gives no final answer", d)
-}
-
-const (
-	maxReply   = 1 << 20 // the head of an answer
-	maxInterim = 16      // answers before the final one
-)
-
-// write sends the head on: with our own word on where it goes and how it ends.
-func (h *head) write(w io.Writer, d Dest, path string) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", h.method, path, d.hostField())
-	for _, f := range h.fields {
-		b.WriteString(f.name + ": " + f.value + "\r\n")
-	}
-	if h.chunked {
-		b.WriteString("Transfer-Encoding: chunked\r\n")
-	}
-	if h.upgrade {
-		b.WriteString("Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	} else {
-		b.WriteString("Connection: close\r\n\r\n")
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// hostField is d as a Host field, without the port that goes without saying.
-func (d Dest) hostField() string {
-	return strings.TrimSuffix(d.String(), ":80")
-}
-
-// copyBody sends the body on, in chunks of our own where it comes in chunks.
-func (h *head) copyBody(w io.Writer, r io.Reader) error {
-	if !h.chunked {
-		_, err := io.CopyN(w, r, h.length)
-		return err
-	}
-	bw := bufio.NewWriterSize(w, 32<<10)
-	cw := httputil.NewChunkedWriter(bw)
-	if err := copyFlushed(cw, r, bw.Flush); err != nil {
-		return err
-	}
-	if err := cw.Close(); err != nil {
-		return err
-	}
-	bw.WriteString("\r\n")
-	return bw.Flush()
-}
-
-// sentFor is how long an answer waits for the end of its request.
-const sentFor = 100 * time.Millisecond
 
 // reply passes an answer on, and says whether the client sees where it ends.
-func (s *session) reply(h *head, resp *http.Response, sent <-chan struct{}) (keep bool, err error) {
+func (s *session) reply(x *sending, resp *http.Response, sent <-chan struct{}) (keep bool, err error) {
+	h := x.h
 	// The body is not closed: that would read all that a client no longer wants.
 	// The connection is, by whoever opened it.
 	empty := h.method == "HEAD" || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
@@ -309,6 +199,9 @@ func (s *session) reply(h *head, resp *http.Response, sent <-chan struct{}) (kee
 	if err := cw.Close(); err != nil {
 		return false, err
 	}
+	if err := x.trailerOf(resp).Write(bw); err != nil {
+		return false, err
+	}
 	bw.WriteString("\r\n")
 	return keep, bw.Flush()
 }
@@ -322,18 +215,7 @@ func writeHead(w io.Writer, resp *http.Response, own []field) error {
 		text = "Status"
 	}
 	fmt.Fprintf(&b, "HTTP/1.1 %03d %s\r\n", resp.StatusCode, text)
-	for _, v := range resp.Header["Connection"] {
-		for name := range strings.SplitSeq(v, ",") {
-			if name = strings.Trim(name, " \t"); isToken(name) && !strings.EqualFold(name, "upgrade") {
-				resp.Header.Del(name)
-			}
-		}
-	}
-	for name := range resp.Header {
-		if lower := strings.ToLower(name); lower == "content-length" || slices.Contains(hop, lower) {
-			delete(resp.Header, name)
-		}
-	}
+	dropHop(resp.Header)
 	if err := resp.Header.Write(&b); err != nil {
 		return err
 	}
@@ -343,6 +225,22 @@ func writeHead(w io.Writer, resp *http.Response, own []field) error {
 	b.WriteString("\r\n")
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// dropHop takes out of the header of an answer what ended here.
+func dropHop(h http.Header) {
+	for _, v := range h["Connection"] {
+		for name := range strings.SplitSeq(v, ",") {
+			if name = strings.Trim(name, " \t"); isToken(name) && !strings.EqualFold(name, "upgrade") {
+				h.Del(name)
+			}
+		}
+	}
+	for name := range h {
+		if lower := strings.ToLower(name); lower == "content-length" || slices.Contains(hop, lower) {
+			delete(h, name)
+		}
+	}
 }
 
 // copyFlushed passes on what there is as soon as it is there.
@@ -368,15 +266,18 @@ func copyFlushed(w io.Writer, r io.Reader, flush func() error) error {
 }
 
 // upgraded passes the answer on, and then bytes both ways.
-func (s *session) upgraded(resp *http.Response, br *bufio.Reader, c *Conn) error {
+func (s *session) upgraded(x *sending, resp *http.Response, br *bufio.Reader) error {
+	c := x.c
 	if err := writeHead(s.conn, resp, []field{{"Connection", "Upgrade"}, {"Upgrade", "websocket"}}); err != nil {
 		return err
 	}
 	if n := br.Buffered(); n > 0 {
 		early, _ := br.Peek(n)
-		if _, err := s.conn.Write(early); err != nil {
-			return err
-		}
+		c.Conn = &replay{Conn: c.Conn, first: bytes.Clone(early)}
+		c.count(&c.down, int64(-n)) // they are counted once more
+	}
+	if x.loan != nil {
+		c.Conn = &through{c.Conn, x.loan.Body(c.Conn)}
 	}
 	var first []byte
 	if n := s.br.Buffered(); n > 0 {
@@ -386,19 +287,35 @@ func (s *session) upgraded(resp *http.Response, br *bufio.Reader, c *Conn) error
 	return nil
 }
 
-// answer tells the client why not, and ends the connection.
-func (s *session) answer(err error) {
-	status := http.StatusForbidden
+// interim implements front.
+func (s *session) interim(x *sending, resp *http.Response) error {
+	if x.h.minor != 1 {
+		return nil
+	}
+	return writeHead(s.conn, resp, nil)
+}
+
+// quit implements front.
+func (s *session) quit() { s.conn.SetReadDeadline(time.Unix(1, 0)) }
+
+// statusOf is what a refusal is in HTTP.
+func statusOf(err error) int {
 	switch ReasonOf(err) {
 	case ReasonForm, ReasonProtocol:
-		status = http.StatusBadRequest
-	case ReasonResolve, ReasonDial:
-		status = http.StatusBadGateway
+		return http.StatusBadRequest
+	case ReasonResolve, ReasonDial, ReasonTLS:
+		return http.StatusBadGateway
 	case ReasonLimit:
-		status = http.StatusTooManyRequests
+		return http.StatusTooManyRequests
 	case ReasonRecord, ReasonClosed:
-		status = http.StatusServiceUnavailable
+		return http.StatusServiceUnavailable
 	}
+	return http.StatusForbidden
+}
+
+// answer tells the client why not, and ends the connection.
+func (s *session) answer(err error) {
+	status := statusOf(err)
 	body := "caisson: " + forTask(err) + "\n"
 	s.last([]byte(fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nX-Caisson-Refused: %s\r\nConnection: close\r\n\r\n%s",
 		status, http.StatusText(status), len(body), ReasonOf(err), body)))

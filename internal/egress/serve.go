@@ -82,6 +82,8 @@ type session struct {
 	conn net.Conn
 	in   *timed
 	br   *bufio.Reader // of in
+	// ended says that conn is what is inside TLS that the gate ended.
+	ended bool
 }
 
 // timed reads with a deadline: a moment for all reads together, else idle for
@@ -180,18 +182,44 @@ func (s *session) direct(to netip.AddrPort) {
 	}
 	// Port 80 is HTTP or nothing, so each request is decided about, by its method
 	// and path as well, where some of them may be allowed at all.
-	if d.Port == 80 {
-		if a := s.g.Judge(Point{Proto: ProtoDirect, Host: d.Host.Name(), Addr: d.Host.Addr()}); a.Verdict == task.VerdictAllow || a.Verdict == task.VerdictAsk {
-			s.http(&d)
-			return
-		}
+	if d.Port == 80 && s.g.may(Point{Proto: ProtoDirect, Host: d.Host.Name(), Addr: d.Host.Addr()}) {
+		s.http(&d)
+		return
 	}
-	c, err := s.g.Open(s.g.ctx, Request{Proto: ProtoDirect, Dest: d})
+	s.pass(ProtoDirect, d, func(err error) bool { return err == nil })
+}
+
+// may says whether the policy, or a person after it, may allow p.
+func (g *Gate) may(p Point) bool {
+	a := g.Judge(p)
+	return a.Verdict == task.VerdictAllow || a.Verdict == task.VerdictAsk
+}
+
+// pass goes on with a stream to d, which was asked for in the way p. told tells
+// the client, who waits for it, that it may begin or why not; false: it is gone.
+func (s *session) pass(p Proto, d Dest, told func(error) bool) {
+	if s.g.reads(d) {
+		// Nothing is decided, and nothing leaves, before there is a request.
+		if err := s.g.limiter.pace(s.g.ctx); err != nil {
+			told(err)
+		} else if told(nil) {
+			s.read(p, d)
+		}
+		return
+	}
+	c, err := s.g.Open(s.g.ctx, Request{Proto: p, Dest: d})
 	if err != nil {
+		told(err)
+		return
+	}
+	if !told(nil) {
+		c.finish(errGone)
 		return
 	}
 	s.tunnel(d, c)
 }
+
+var errGone = errors.New("the client is gone")
 
 // unreadable records what could not be read, at the pace of everything else. It
 // returns the refusal that the client gets.
@@ -262,7 +290,7 @@ func (s *session) tunnel(d Dest, c *Conn) {
 	first, k, err := s.sniff(d)
 	if err != nil {
 		if k == kindTLS && p.down == nil {
-			s.conn.Write([]byte{21, 3, 3, 0, 2, 2, 49}) // alert: access denied
+			s.conn.Write(alertDenied)
 		}
 		p.fail(err)
 		return

@@ -74,16 +74,14 @@ func (s *session) socks() {
 		s.socksRefuse(h.String(), err, socksRule)
 		return
 	}
-	c, err := s.g.Open(s.g.ctx, Request{Proto: ProtoSOCKS, Dest: d})
-	if err != nil {
+	s.pass(ProtoSOCKS, d, func(err error) bool {
+		if err == nil {
+			_, err := s.conn.Write(socksReply(socksOK))
+			return err == nil
+		}
 		s.last(socksReply(socksCode(ReasonOf(err))))
-		return
-	}
-	if _, err := s.conn.Write(socksReply(socksOK)); err != nil {
-		c.finish(err)
-		return
-	}
-	s.tunnel(d, c)
+		return false
+	})
 }
 
 // socksHost reads the address of a request; said is empty when it broke off.
