@@ -43,6 +43,8 @@ type Waiting struct {
 	ask  task.Question
 	door string // that asked
 	bind string // all that the answer is bound to
+	// exact: an answer for the tool is one for exactly this.
+	exact bool
 
 	answer chan Answer // capacity 1
 	// guarded by q.mu
@@ -60,7 +62,17 @@ type Answer struct {
 // Ask puts a question into the queue. door is the one that asked; bind is
 // everything that an answer is bound to. The caller calls Wait, once.
 func (q *Queue) Ask(ask task.Question, door, bind string) *Waiting {
-	w := &Waiting{q: q, ask: ask, door: door, bind: bind, answer: make(chan Answer, 1)}
+	return q.add(&Waiting{q: q, ask: ask, door: door, bind: bind, answer: make(chan Answer, 1)})
+}
+
+// AskExact is Ask for something that is no tool with arguments: what an answer
+// leaves behind is never more than this very thing again. Its name is for people:
+// who chooses what is asked about can make two things of one name.
+func (q *Queue) AskExact(ask task.Question, door, bind string) *Waiting {
+	return q.add(&Waiting{q: q, ask: ask, door: door, bind: bind, exact: true, answer: make(chan Answer, 1)})
+}
+
+func (q *Queue) add(w *Waiting) *Waiting {
 	q.mu.Lock()
 	q.waiting = append(q.waiting, w)
 	q.mu.Unlock()
@@ -129,7 +141,11 @@ func (q *Queue) Answer(door string, a task.Answer, record func(task.Question) er
 	w.over = true
 	q.drop(w)
 	if a.Allow && a.Scope != ScopeOnce {
-		q.grants = append(q.grants, grant{id: w.ask.ID, scope: a.Scope, tool: w.ask.Tool, bind: w.bind})
+		g := grant{id: w.ask.ID, scope: a.Scope, tool: w.ask.Tool, bind: w.bind}
+		if w.exact {
+			g.scope = ScopeExact
+		}
+		q.grants = append(q.grants, g)
 	}
 	w.answer <- Answer{Allow: a.Allow, Scope: a.Scope, Reason: a.Reason, Door: door}
 	ask := w.ask

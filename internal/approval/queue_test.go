@@ -126,6 +126,34 @@ func TestGrants(t *testing.T) {
 	}
 }
 
+// TestGrantsOfExact: whatever is asked about exactly is allowed alone, also where
+// another of the same name exists; a tool that is asked about is the control.
+func TestGrantsOfExact(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		ask   func(*Queue, task.Question) *Waiting
+		other string // what another of the same name is granted by
+	}{
+		{"a tool", func(q *Queue, k task.Question) *Waiting { return q.Ask(k, "egress", "one") }, "1"},
+		{"exactly", func(q *Queue, k task.Question) *Waiting { return q.AskExact(k, "egress", "one") }, ""},
+	} {
+		q := &Queue{}
+		w := c.ask(q, question("1", "push at http://a.test"))
+		if _, err := q.Answer("control", task.Answer{ID: "1", Allow: true, Scope: ScopeTool}, fine); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := w.Wait(context.Background()); !a.Allow || err != nil {
+			t.Fatal(a, err)
+		}
+		if got := q.Granted("push at http://a.test", "one"); got != "1" {
+			t.Errorf("%s: the same again is granted by %q", c.name, got)
+		}
+		if got := q.Granted("push at http://a.test", "two"); got != c.other {
+			t.Errorf("%s: another of the same name is granted by %q, want %q", c.name, got, c.other)
+		}
+	}
+}
+
 // TestOneAnswerCounts answers from many doors at once.
 func TestOneAnswerCounts(t *testing.T) {
 	t.Parallel()

@@ -41,8 +41,9 @@ func (m *Manager) askWay(l *live) egress.Asker {
 	}
 }
 
-// askOutward has a person answer a question about the way out. Its tool says all
-// that it is about, so that a yes for the rest of the task is one for this alone.
+// askOutward has a person answer a question about the way out. A yes for the rest
+// of the task is one for this alone, of which only the digest says all: the tool's
+// text is cut where it is long, and programs inside choose what stands in it.
 func (m *Manager) askOutward(ctx context.Context, l *live, q task.Question) (bool, error) {
 	if l.unattended {
 		return false, task.Errorf(task.CodeDenied, "egress", "a person is to agree to it (%s), and nobody attends this task: it stays undone; leave it to the person, or say in the result what is left to do", q.Rule)
@@ -64,7 +65,7 @@ func (m *Manager) askOutward(ctx context.Context, l *live, q task.Question) (boo
 	if _, err := l.log.Append(ctx, evidence.ApprovalAsked, self, map[string]any{"question": q.ID, "call": q.Call, "tool": q.Tool, "digest": q.Digest, "rule": q.Rule, "plan": q.Plan, "expires": q.Expires.UTC()}); err != nil {
 		return false, err
 	}
-	w := l.queue.Ask(q, wayDoor, q.Digest)
+	w := l.queue.AskExact(q, wayDoor, q.Digest)
 	hctx, done := context.WithCancel(ctx)
 	defer done()
 	m.hook(hctx, l, q)
