@@ -1,6 +1,8 @@
 package egress
 
 import (
+	"path"
+	"strconv"
 	"strings"
 )
 
@@ -34,20 +36,8 @@ var publishers = []string{"npm/", "pnpm/", "yarn/", "bun/", "twine/", "uv/", "po
 // at: it may do nothing.
 func (g *Gate) actOf(h *head, d Dest, target string) (a Act, maybe bool) {
 	path, query, _ := strings.Cut(target, "?")
-	path = strings.ToLower(path)
-	method := h.method
-	for _, f := range h.fields {
-		// What some servers take for the method instead.
-		switch strings.ToLower(f.name) {
-		case "x-http-method-override", "x-http-method", "x-method-override":
-			if method == "POST" {
-				method = strings.ToUpper(f.value)
-			}
-		}
-	}
-	if method == "POST" && strings.Contains(strings.ToUpper(query), "_METHOD=DELETE") {
-		method = "DELETE"
-	}
+	path, query = meantPath(path), decoded(query)
+	method := meantMethod(h, query)
 	name := d.Host.Name()
 	writes := method == "POST" || method == "PUT" || method == "PATCH"
 	switch {
@@ -55,6 +45,8 @@ func (g *Gate) actOf(h *head, d Dest, target string) (a Act, maybe bool) {
 		return ActDelete, false
 	case method == "POST" && strings.HasSuffix(path, "/git-receive-pack"):
 		return ActPush, true
+	case (method == "PUT" || method == "MOVE") && strings.Contains(path, "/refs/"): // git over WebDAV
+		return ActPush, false
 	case strings.HasSuffix(path, "/graphql") && (method == "POST" || strings.Contains(strings.ToLower(query), "mutation")):
 		return ActMutate, method == "POST"
 	case !writes:
@@ -72,13 +64,66 @@ func (g *Gate) actOf(h *head, d Dest, target string) (a Act, maybe bool) {
 	return "", false
 }
 
+// decoded takes the codes out of a part of a URL, also where they were encoded
+// again. What is no code stays.
+func decoded(s string) string {
+	for range 4 {
+		if !strings.Contains(s, "%") {
+			break
+		}
+		var b strings.Builder
+		for i := 0; i < len(s); i++ {
+			if s[i] == '%' && i+2 < len(s) {
+				if n, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+					b.WriteByte(byte(n))
+					i += 2
+					continue
+				}
+			}
+			b.WriteByte(s[i])
+		}
+		s = b.String()
+	}
+	return s
+}
+
+// meantPath is a path as the most lenient of servers reads it: in small letters,
+// without codes, parameters of its parts, and parts that lead nowhere.
+func meantPath(s string) string {
+	s = strings.ToLower(strings.ReplaceAll(decoded(s), "\\", "/"))
+	s, _, _ = strings.Cut(s, "?") // it was encoded
+	s, _, _ = strings.Cut(s, "\x00")
+	parts := strings.Split(s, "/")
+	for i, p := range parts {
+		p, _, _ = strings.Cut(p, ";")
+		parts[i] = strings.TrimRight(p, " \t\r\n\v\f")
+	}
+	return path.Clean("/" + strings.Join(parts, "/"))
+}
+
+// meantMethod is the method, or what some servers take for it instead.
+func meantMethod(h *head, query string) string {
+	for _, f := range h.fields {
+		switch strings.ToLower(strings.ReplaceAll(f.name, "_", "-")) {
+		case "x-http-method-override", "x-http-method", "x-method-override":
+			return strings.ToUpper(f.value)
+		}
+	}
+	for pair := range strings.FieldsFuncSeq(query, func(c rune) bool { return c == '&' || c == ';' }) {
+		if name, value, _ := strings.Cut(pair, "="); strings.EqualFold(name, "_method") && h.method == "POST" {
+			return strings.ToUpper(value)
+		}
+	}
+	return h.method
+}
+
 // offered says whether something is offered to others by it.
 func (g *Gate) offered(h *head, name, method, path string) bool {
 	switch {
 	case method == "PUT" && strings.HasPrefix(path, "/v2/") && strings.Contains(path, "/manifests/"): // an image, or a chart
 		return true
 	case method == "PUT" && strings.HasPrefix(path, "/api/v1/crates/"), method == "POST" && strings.HasPrefix(path, "/api/v1/gems"), method == "PUT" && strings.HasPrefix(path, "/api/v2/package"),
-		method == "POST" && strings.HasSuffix(path, "/legacy/"):
+		method == "POST" && strings.HasSuffix(path, "/legacy"):
 		return true
 	case strings.HasPrefix(path, "/-/"): // npm: who somebody is, what is known to be insecure; and tags of what is published
 		return strings.Contains(path, "/dist-tags/") && method != "PATCH"

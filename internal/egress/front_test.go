@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -324,5 +325,81 @@ func TestSecretsAreNotRecorded(t *testing.T) {
 	d, o := w.notes.all()
 	if text := fmt.Sprintf("%+v %+v", d, o); len(d) != 7 || strings.Contains(text, "s3cret") {
 		t.Errorf("%d recorded: %s", len(d), text)
+	}
+}
+
+// TestRequestsInDisguise: a request in a tunnel is read also where only a lenient
+// server takes it for one; what is none passes.
+func TestRequestsInDisguise(t *testing.T) {
+	var mu sync.Mutex
+	var got strings.Builder
+	l := listen(t)
+	go func() { // takes what comes, as the most lenient of servers
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				b := make([]byte, 4096)
+				n, _ := c.Read(b)
+				mu.Lock()
+				got.Write(b[:n])
+				mu.Unlock()
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			}()
+		}
+	}()
+	dest := fmt.Sprintf("good.test:%d", portOf(l.Addr().String()))
+	push := "POST /r.git/git-receive-pack HTTP/1.1\r\nHost: " + dest + "\r\nContent-Length: 4\r\n\r\n0000"
+	for name, c := range map[string]struct {
+		says   string
+		passes bool
+	}{
+		"as it is":         {"POST", true}, // and read: below
+		"an empty line":    {"\r\nPOST", false},
+		"a line feed":      {"\nPOST", false},
+		"a blank":          {" POST", false},
+		"many":             {strings.Repeat("\r\n", 1000) + "POST", false},
+		"small letters":    {"post", false},
+		"a tabulator":      {"POST\t", false},
+		"something else":   {"EHLO ", true},
+		"else after blank": {"\r\nEHLO ", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got.Reset()
+			w := open(t, Config{Judge: only("good.test")})
+			conn, head := w.tunnelTo(t, dest)
+			if !strings.Contains(head, " 200 ") {
+				t.Fatal(head)
+			}
+			io.WriteString(conn, c.says+strings.TrimPrefix(push, "POST"))
+			conn.CloseWrite()
+			io.ReadAll(conn)
+			mu.Lock()
+			defer mu.Unlock()
+			if passed := strings.Contains(got.String(), "git-receive-pack"); passed != c.passes {
+				t.Errorf("passed %v: %q", passed, got.String())
+			}
+			read := false
+			d, _ := w.notes.all()
+			for _, d := range d {
+				read = read || d.Path == "/r.git/git-receive-pack"
+			}
+			if read != (name == "as it is") {
+				t.Errorf("read as a request: %v", read)
+			}
+		})
+	}
+	// Blanks without an end are no reason to hold them.
+	w := open(t, Config{Judge: only("good.test")})
+	conn, _ := w.tunnelTo(t, dest)
+	if _, err := io.WriteString(conn, strings.Repeat("\r\n", 8*maxHello)); err == nil {
+		conn.CloseWrite()
+		io.ReadAll(conn)
+	}
+	if o := w.notes.last(t); o.Reason != ReasonProtocol {
+		t.Errorf("%+v", o)
 	}
 }

@@ -47,6 +47,27 @@ func TestActs(t *testing.T) {
 		"GET http://own.test/pkg User-Agent: npm/10.8.2 node/v20":            "",
 		"POST http://own.test/up User-Agent: twine/5.0":                      "",
 		"PUT http://own.test/-/user/org.couchdb.user:x User-Agent: npm/10 x": "",
+		// The same in forms that some server reads so.
+		"POST http://h.test/r.git/git-receive%2Dpack":               ActPush,
+		"POST http://h.test/r.git/git-receive%252dpack":             ActPush,
+		"POST http://h.test/r.git/git-receive-pack/":                ActPush,
+		"POST http://h.test/r.git/git-receive-pack;x=1":             ActPush,
+		"POST http://h.test/r.git/git-receive-pack%20":              ActPush,
+		"POST http://h.test/r.git//git-receive-pack/.":              ActPush,
+		"POST http://h.test/r.git/git-receive-pack%3fx":             ActPush,
+		"POST http://h.test/r.git/x/..%2fgit-receive-pack":          ActPush,
+		"POST http://h.test/r.git/x/..%5cgit-receive-pack":          ActPush,
+		"POST http://h.test/r.git/git-upload-pack?git-receive-pack": "",
+		"PUT http://h.test/r.git/refs/heads/main":                   ActPush,
+		"MOVE http://h.test/r.git/refs/heads/main_tmp":              ActPush,
+		"POST http://packages.test//legacy":                         ActPublish,
+		"PUT http://reg.test/v2/x/%6danifests/1":                    ActPublish,
+		"POST http://api.github.com/graphql/":                       ActMutate,
+		"GET http://api.github.com/graphql?query=%6Dutation":        ActMutate,
+		"GET http://h.test/item X-Http-Method-Override: DELETE":     ActDelete,
+		"PUT http://h.test/item X_HTTP_Method_Override: delete":     ActDelete,
+		"POST http://h.test/item?a=1&%5Fmethod=delete":              ActDelete,
+		"POST http://h.test/item?a=_method%3Ddelete":                "",
 	} {
 		w := strings.SplitN(req, " ", 3)
 		u, err := ParseURL(w[1])

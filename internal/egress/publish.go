@@ -281,10 +281,32 @@ func admits(r *http.Request, ours func(host string, port uint16) bool) error {
 			return no("a page of %s is not of this task, and may not ask for this", quoted(o))
 		}
 	}
-	if r.Header.Get("Sec-Fetch-Site") == "cross-site" && (r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document" || !slices.Contains([]string{"GET", "HEAD"}, r.Method)) {
+	leads := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" && slices.Contains([]string{"GET", "HEAD"}, r.Method)
+	switch site := r.Header.Get("Sec-Fetch-Site"); {
+	case site == "" || site == "none" || site == "same-origin" || leads:
+	case site != "same-site":
 		return no("a page of another site may only lead here")
+	case len(r.Header.Values("Origin")) == 0 && !refersTo(r, ours):
+		// To browsers all ports of one name are one site: another task's, and whatever
+		// else this machine serves.
+		return no("a page at another port of this machine may only lead here, unless it is of this task and says so")
 	}
 	return nil
+}
+
+// refersTo says whether a page of the same task asks, by the one other field that
+// no page can write as it likes.
+func refersTo(r *http.Request, ours func(host string, port uint16) bool) bool {
+	l := r.Header.Values("Referer")
+	if len(l) != 1 || ours == nil {
+		return false
+	}
+	u, err := url.Parse(l[0])
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return false
+	}
+	port, ok := localHost(u.Host)
+	return ok && ours(u.Hostname(), port)
 }
 
 // localHost reads HOST[:PORT] and says whether it names this machine.

@@ -256,12 +256,18 @@ func kindOf(b []byte) kind {
 	if b[0] == recordHandshake {
 		return kindTLS
 	}
+	// Servers pass over empty lines and blanks in front of a request, and some take
+	// a method in small letters: such a request is read, and refused for its form.
+	if b = bytes.TrimLeft(b, " \t\r\n\v\f"); len(b) == 0 {
+		return kindMore
+	}
+	word := bytes.ToUpper(b[:min(len(b), longestMethod+1)])
 	more := false
 	for _, m := range httpMethods {
-		if bytes.HasPrefix(b, []byte(m+" ")) {
+		if bytes.HasPrefix(word, []byte(m)) && len(word) > len(m) && (word[len(m)] == ' ' || word[len(m)] == '\t') {
 			return kindHTTP
 		}
-		more = more || len(b) <= len(m) && m[:len(b)] == string(b)
+		more = more || len(word) <= len(m) && m[:len(word)] == string(word)
 	}
 	if more {
 		return kindMore
@@ -275,6 +281,9 @@ var httpMethods = []string{
 	"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "PRI",
 	"PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH", "QUERY",
 }
+
+// longestMethod is the length of the longest of them.
+const longestMethod = len("PROPPATCH")
 
 // tunnel passes bytes on to the destination that was allowed, once the names in
 // them are the one that was. On port 443 they are TLS and on port 80 HTTP, or
@@ -332,6 +341,9 @@ func (s *session) sniff(d Dest) (b []byte, k kind, err error) {
 				return b, k, refuse(ReasonProtocol, "%s: neither TLS on port 443 nor HTTP on port 80", d)
 			}
 			return b, k, nil
+		}
+		if len(b) > 2*maxHello {
+			return b, k, refuse(ReasonProtocol, "%s: after %d bytes it cannot be told what is spoken", d, len(b))
 		}
 		n, err := s.br.Read(buf)
 		b = append(b, buf[:n]...)
