@@ -299,7 +299,7 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		return nil, err
 	}
 	findings = append(findings, more...)
-	env, envGrants, err := environment(d.req, id, m.cfg.Identity, m.cfg.Environ, merged(proxied(way), deps(d.req.Phase), loans))
+	env, envGrants, err := environment(d.req, id, m.cfg.Identity, m.cfg.Environ, merged(proxied(way), deps(d.req.Phase), loans, localEnv(way, d.lent)))
 	if err != nil {
 		return nil, err
 	}
@@ -315,6 +315,10 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		Way:    way, Inward: maxInward, Env: env, Git: d.repo.Identity, Hostname: string(id), Limits: m.cfg.Defaults(d.req.Limits),
 		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir},
 	}
+	if more, err = m.furnishLocals(d, &s); err != nil {
+		return nil, err
+	}
+	findings = append(findings, more...)
 	if d.req.Phase == phaseInstall {
 		s.Write = append(s.Write, backend.Mount{Source: filepath.Join(dir, "deps"), Target: backend.DepsDir, Writable: true})
 	}

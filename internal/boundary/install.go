@@ -292,7 +292,7 @@ func (m *Manager) installSpec(l *live, t inventory.Task, i installer, rules *pol
 		return backend.Spec{}, err
 	}
 	s := l.spec
-	s.Token, s.Env, s.Way, s.Inward = task.NewToken(), env, w, 0
+	s.Token, s.Env, s.Way, s.Inward, s.Local, s.KnownHosts = task.NewToken(), env, w, 0, nil, ""
 	s.Source.Writable, s.Source.Cover, s.Out, s.Git = false, nil, backend.Mount{}, task.GitIdentity{}
 	s.Ptrace, s.Userns, s.Files = false, false, nil
 	s.Write = append([]backend.Mount{}, s.Write...)

@@ -23,6 +23,7 @@ type passage struct {
 	record *crossings
 	served sync.WaitGroup
 	lender *lender // nil: nothing is lent
+	locals *locals // nil: nothing is asked for at sockets inside
 	// open says that the boundary was measured: until then nothing leaves.
 	open atomic.Bool
 }
@@ -72,6 +73,12 @@ func (m *Manager) pass(l *live, w passing) (*passage, error) {
 		p.lender.close(theEnd)
 		return nil, err
 	}
+	if p.locals, err = m.openLocals(l, w.inst, p); err != nil {
+		_ = s.Close()
+		p.gate.Close()
+		p.lender.close(theEnd)
+		return nil, err
+	}
 	serve := func(err error) {
 		if err != nil {
 			m.cfg.Log("task " + string(l.id) + ": a part of its way out ended: " + err.Error())
@@ -99,6 +106,7 @@ func (p *passage) letOut() {
 // end ends every connection and records how.
 func (p *passage) end() {
 	p.gate.Close()
+	p.locals.end()
 	p.served.Wait()
 	p.lender.close(theEnd)
 	p.record.end()

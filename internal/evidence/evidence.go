@@ -71,6 +71,7 @@ const (
 	EgressEnded       Type = "egress.ended"       // what became of what was let out
 	CredentialLent    Type = "credential.lent"    // a secret is about to be read on the host, to be lent to requests
 	CredentialUsed    Type = "credential.used"    // a request is about to be given it
+	CredentialSigned  Type = "credential.signed"  // a key of SSH is about to sign a login or a document
 	CredentialRefused Type = "credential.refused" // a request that was to be given it does not leave
 	CredentialAstray  Type = "credential.astray"  // its placeholder stands where it means nothing
 	CredentialBack    Type = "credential.back"    // it is held no more
@@ -110,7 +111,7 @@ const (
 var Types = []Type{
 	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, Revoked, ApprovalAsked, ApprovalAnswered, ApprovalUsed, ApprovalVoid, SourcePrepared,
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
-	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, InstallIntent, InstallOutcome, EgressDecided, EgressEnded, CredentialLent, CredentialUsed, CredentialRefused, CredentialAstray, CredentialBack, PortPublished, PortRefused, PortWithdrawn, ArtifactKept, LimitHit, WorkFound,
+	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, InstallIntent, InstallOutcome, EgressDecided, EgressEnded, CredentialLent, CredentialUsed, CredentialSigned, CredentialRefused, CredentialAstray, CredentialBack, PortPublished, PortRefused, PortWithdrawn, ArtifactKept, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
 	TaskClosed, ChildEnded, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
 	ExportIntent, ExportOutcome, CheckoutChanged, LogRepaired,

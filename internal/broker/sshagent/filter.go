@@ -47,15 +47,16 @@ type Use struct {
 	Digest      [32]byte // of what is signed
 }
 
+// String says what is signed.
 func (u Use) String() string {
 	key := u.Fingerprint
 	if u.Comment != "" {
 		key += " (" + visible(u.Comment) + ")"
 	}
 	if u.Host == "" {
-		return fmt.Sprintf("sign a document for %s with the SSH key %s", u.Namespace, key)
+		return fmt.Sprintf("a document for %s with the SSH key %s", u.Namespace, key)
 	}
-	return fmt.Sprintf("log in at %s as %s with the SSH key %s", u.Host, u.User, key)
+	return fmt.Sprintf("a login at %s as %s with the SSH key %s", u.Host, u.User, key)
 }
 
 // Config is all that a Filter needs. Everything is required.
@@ -415,7 +416,7 @@ func (s *client) sign(msg []byte) (*ssh.Signature, string, error) {
 			continue
 		}
 		u.Comment = some[i].Comment
-		what = u.String()
+		what = "sign " + u.String()
 		var sig *ssh.Signature
 		err = l.Use(s.f.ctx, u, func(k Keys) (err error) {
 			if s.signed == nil {
