@@ -191,7 +191,8 @@ func parsePurpose(data []byte) (purpose, error) {
 		f := fields{b: []byte(rest)}
 		p.namespace = f.text()
 		reserved, hash, sum := f.bytes(), f.text(), f.bytes()
-		if f.end() != nil || p.namespace == "" || len(reserved) != 0 || len(sum) != map[string]int{"sha256": 32, "sha512": 64}[hash] {
+		size := map[string]int{"sha256": 32, "sha512": 64}[hash]
+		if f.end() != nil || p.namespace == "" || len(reserved) != 0 || size == 0 || len(sum) != size {
 			return p, errors.New("a document that is to be signed has not the form of one")
 		}
 		return p, nil
