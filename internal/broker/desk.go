@@ -192,6 +192,9 @@ func (d *Desk) Lend(ctx context.Context, r *Request) (*Loan, error) {
 		}
 		secrets = append(secrets, more...)
 	}
+	// A part of an answer could hold half a secret, and another part the rest.
+	header.Del("Range")
+	header.Del("If-Range")
 	loan := newLoan(secrets...)
 	clear(r.Header)
 	for k, v := range header {

@@ -13,7 +13,7 @@ import (
 func aboutEgress(e door.Event) bool {
 	tool, _ := e.Body["tool"].(string)
 	call, _ := e.Body["call"].(string)
-	return strings.HasPrefix(e.Type, "egress.") || strings.HasPrefix(e.Type, "approval.") && (strings.HasPrefix(tool, "connect to ") || strings.Contains(call, ":") && e.Body["question"] != nil)
+	return strings.HasPrefix(e.Type, "egress.") || strings.HasPrefix(e.Type, "credential.") || strings.HasPrefix(e.Type, "approval.") && (strings.HasPrefix(tool, "connect to ") || strings.Contains(call, ":") && e.Body["question"] != nil)
 }
 
 // crossing renders what was asked for and what was said.

@@ -39,6 +39,8 @@ var phrases = map[string]string{
 	"supervisor.lost": "supervisor lost", "channel.poisoned": "channel poisoned", "call.canceled": "cancellation", "call.refused": "command refused",
 	"limit.hit": "limit hit", "work.found": "work found", "rescue.intent": "about to rescue", "rescue.done": "rescued",
 	"rescue.failed": "rescue failed", "cleanup.intent": "about to remove", "cleanup.outcome": "removed",
+	"credential.lent": "credential about to be read", "credential.used": "credential used", "credential.refused": "credential refused",
+	"credential.astray": "placeholder of no use", "credential.back": "credential taken back",
 	"port.published": "port published", "port.refused": "not let in at a published port", "port.withdrawn": "port withdrawn",
 	"install.intent": "about to install dependencies", "install.outcome": "dependencies installed",
 	"check.intent": "about to check", "check.outcome": "checked",
@@ -55,7 +57,7 @@ var failures = map[string]string{"apply.outcome": "not applied", "branch.outcome
 // bad are the types a reader must not miss.
 var bad = []string{
 	"boundary.blocked", "boundary.failed", "supervisor.lost", "channel.poisoned", "limit.hit", "rescue.failed", "task.stuck", "log.repaired",
-	"resume.failed", "apply.recovered",
+	"resume.failed", "apply.recovered", "credential.refused",
 }
 
 // at begins a line with its time.
