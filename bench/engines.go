@@ -231,6 +231,6 @@ func install(ctx context.Context) error {
 		return errors.New("-install works as root on Debian")
 	}
 	_, err := do(ctx, []string{"apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120",
-		"docker.io", "podman", "runc", "crun", "bubblewrap", "busybox-static", "strace", "util-linux", "ripgrep"}, []string{"DEBIAN_FRONTEND=noninteractive"}, nil)
+		"docker.io", "podman", "runc", "crun", "bubblewrap", "busybox-static", "strace", "util-linux", "ripgrep", "slirp4netns", "passt"}, []string{"DEBIAN_FRONTEND=noninteractive"}, nil)
 	return err
 }

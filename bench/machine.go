@@ -41,7 +41,7 @@ func look(ctx context.Context, b *bench) *machine {
 	m.fact("file system of state and repositories", "%s; write and fsync of 4 KiB p50 %s ms", fsName(b.dir), ms(m.fsync))
 	m.fact("bench", "%s", runtime.Version())
 	for _, argv := range [][]string{{b.o.caisson, "version"}, {"git", "--version"}, {"bwrap", "--version"}, {"unshare", "--version"}, {"crun", "--version"}, {"runc", "--version"},
-		{"podman", "--version"}, {"docker", "--version"}, {"dockerd", "--version"}} {
+		{"podman", "--version"}, {"docker", "--version"}, {"dockerd", "--version"}, {"slirp4netns", "--version"}, {"pasta", "--version"}} {
 		name := filepath.Base(argv[0])
 		if _, err := exec.LookPath(argv[0]); err != nil {
 			m.fact(name, "not present")

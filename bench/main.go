@@ -52,6 +52,12 @@ func main() {
 	if len(os.Args) > 2 && os.Args[1] == callerArg {
 		os.Exit(playCaller(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == dialArg {
+		os.Exit(playDial(os.Args[2:]))
+	}
+	if len(os.Args) == 2 && os.Args[1] == proxyArg {
+		os.Exit(playProxy())
+	}
 	var o options
 	var only string
 	flag.StringVar(&o.caisson, "caisson", "bin/caisson", "the program to measure")
@@ -144,6 +150,7 @@ func (b *bench) sections() []section {
 		{"tools", "file tools, from request to result", b.fileTools},
 		{"search", "grep over the large repository", b.search},
 		{"stream", "a gigabyte through a call's streams", b.stream},
+		{"egress", "connections and bytes on the way out of a task", b.egress},
 		{"disk", "bytes on disk per task", b.disk},
 	}
 }
