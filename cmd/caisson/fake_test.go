@@ -438,6 +438,18 @@ func (f *fake) Export(_ context.Context, ref string, w io.Writer, o door.ExportO
 	return r, err
 }
 
+func (f *fake) Allow(_ context.Context, ref string, o door.AllowOptions) (*task.AllowReport, error) {
+	v, err := f.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	r := &task.AllowReport{Schema: "caisson.allow/1", Task: v.ID, Widened: []task.Widened{}}
+	for _, to := range o.Places {
+		r.Widened = append(r.Widened, task.Widened{To: to, By: "ada", Reason: o.Reason, At: v.Created})
+	}
+	return r, nil
+}
+
 func (f *fake) Ports(_ context.Context, ref string, o door.PortsOptions) (*task.PortsReport, error) {
 	v, err := f.find(ref)
 	if err != nil {

@@ -54,6 +54,7 @@ type decided struct {
 	only  bool     // and it is a trusted check: no other may run
 	// leaving is what of the rules counts for connections; nil: none leaves.
 	leaving *policy.Rules
+	widened []task.Widened // of an open task: destinations that were added
 	// lent are the credentials that it is lent, loanFacts what that says of it.
 	lent        []broker.Lent
 	loanFacts   []task.Fact

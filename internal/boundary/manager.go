@@ -109,6 +109,7 @@ type Remote interface {
 	Tool(ctx context.Context, c task.ToolCall, o door.ToolOptions) (*task.ToolResult, error)
 	OpenOutput(ctx context.Context, name string) (io.ReadCloser, error)
 	Ports(ctx context.Context, o door.PortsOptions) (*task.PortsReport, error)
+	Allow(ctx context.Context, o door.AllowOptions) (*task.AllowReport, error)
 	Questions(ctx context.Context) ([]task.Question, error)
 	Answer(ctx context.Context, a task.Answer) (*task.Question, error)
 	Keep(ctx context.Context, o door.KeepOptions) (*task.View, error)

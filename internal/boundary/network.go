@@ -165,7 +165,7 @@ func (d *decided) wayOut() (*backend.Way, []task.Finding) {
 	for _, s := range d.req.Allow {
 		d.grants = append(d.grants, task.Grant{Kind: grantAllow, Value: s, Source: "flag"})
 	}
-	d.leaving = d.rules.Rules.Leaving(mode, d.places())
+	d.leaving = d.rules.Rules.Leaving(mode, append(d.places(), d.added()...))
 	w, all, local := listen(d.leaving)
 	var findings []task.Finding
 	if mode == policy.NetOpen {

@@ -207,6 +207,7 @@ func (m *Manager) again(ctx context.Context, v *task.View) (*decided, error) {
 	}
 	// What a person passed in is inside: by its name it is held against the rules of
 	// today, as all that was granted is. Its value is on no record.
+	d.widened = v.Widened
 	for _, g := range v.Grants {
 		if g.Kind == "env" {
 			d.inside = append(d.inside, g.Value)
@@ -322,6 +323,7 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 		return tx.SetState(l.id, task.Creating, func(v *task.View) {
 			v.Levels, v.Findings, v.Grants, v.Tools, v.NotIsolated = plan.Levels, plan.Findings, plan.Grants, d.tools, plan.NotIsolated
 			v.KeepFor, v.RiskyFiles = d.keepFor(), d.riskyFiles()
+			v.Widened = nil // they ended with the boundary
 		})
 	})
 	if err != nil {

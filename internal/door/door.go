@@ -70,6 +70,9 @@ type Engine interface {
 	// Ports says where servers inside wait, and which of them the host offers after
 	// what o asks for.
 	Ports(ctx context.Context, ref string, o PortsOptions) (*task.PortsReport, error)
+	// Allow adds destinations to an open task that has a way out, for as long as it
+	// is open, or takes them back; without either it lists them.
+	Allow(ctx context.Context, ref string, o AllowOptions) (*task.AllowReport, error)
 	Resume(ctx context.Context, ref string, o ResumeOptions) (*task.View, error)
 	Close(ctx context.Context, ref string, o CloseOptions) (*task.CloseReport, error)
 	Reap(ctx context.Context, dryRun bool) (*task.ReapReport, error)
@@ -201,6 +204,14 @@ type ExportOptions struct {
 type PortsOptions struct {
 	Publish  []string // PORT or HOST-PORT:PORT
 	Withdraw []int    // ports inside
+}
+
+// AllowOptions says which destinations are added to an open task, and which are
+// not any more; as --allow takes them.
+type AllowOptions struct {
+	Places   []string
+	Withdraw []string
+	Reason   string
 }
 
 // KeepOptions says how long, and why, a task's files stay.

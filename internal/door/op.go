@@ -154,6 +154,13 @@ type (
 		Publish  []string `json:"publish"`
 		Withdraw []int    `json:"withdraw"`
 	}
+	// AllowIn names an open task, and destinations that it may reach or not.
+	AllowIn struct {
+		Task     string   `json:"task"`
+		Places   []string `json:"places"`
+		Withdraw []string `json:"withdraw"`
+		Reason   string   `json:"reason"`
+	}
 	// KeepIn asks for a retention.
 	KeepIn struct {
 		Task   string        `json:"task"`
@@ -324,6 +331,9 @@ var Table = append([]Op{
 	}),
 	op("ports", "list and publish the ports of servers in a task", RolePerson, func(ctx context.Context, c *Call, in *PortsIn) (*task.PortsReport, error) {
 		return c.Engine.Ports(ctx, in.Task, PortsOptions{Publish: in.Publish, Withdraw: in.Withdraw})
+	}),
+	op("allow", "let an open task reach more, until it ends", RolePerson, func(ctx context.Context, c *Call, in *AllowIn) (*task.AllowReport, error) {
+		return c.Engine.Allow(ctx, in.Task, AllowOptions{Places: in.Places, Withdraw: in.Withdraw, Reason: in.Reason})
 	}),
 	op("resume", "open a kept task again", RolePerson, func(ctx context.Context, c *Call, in *ResumeIn) (*task.View, error) {
 		return c.Engine.Resume(ctx, in.Task, ResumeOptions{Env: in.Env, Progress: c.progress()})

@@ -69,6 +69,8 @@ const (
 	InstallOutcome    Type = "install.outcome"    // what came of it
 	EgressDecided     Type = "egress.decided"     // something inside asked for something outside
 	EgressEnded       Type = "egress.ended"       // what became of what was let out
+	EgressWidened     Type = "egress.widened"     // a person added a destination to an open task
+	EgressNarrowed    Type = "egress.narrowed"    // and took it back
 	CredentialLent    Type = "credential.lent"    // a secret is about to be read on the host, to be lent to requests
 	CredentialUsed    Type = "credential.used"    // a request is about to be given it
 	CredentialSigned  Type = "credential.signed"  // a key of SSH is about to sign a login or a document
@@ -111,7 +113,7 @@ const (
 var Types = []Type{
 	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, Revoked, ApprovalAsked, ApprovalAnswered, ApprovalUsed, ApprovalVoid, SourcePrepared,
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
-	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, InstallIntent, InstallOutcome, EgressDecided, EgressEnded, CredentialLent, CredentialUsed, CredentialSigned, CredentialRefused, CredentialAstray, CredentialBack, PortPublished, PortRefused, PortWithdrawn, ArtifactKept, LimitHit, WorkFound,
+	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, InstallIntent, InstallOutcome, EgressDecided, EgressEnded, EgressWidened, EgressNarrowed, CredentialLent, CredentialUsed, CredentialSigned, CredentialRefused, CredentialAstray, CredentialBack, PortPublished, PortRefused, PortWithdrawn, ArtifactKept, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
 	TaskClosed, ChildEnded, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
 	ExportIntent, ExportOutcome, CheckoutChanged, LogRepaired,

@@ -140,6 +140,7 @@ type View struct {
 	Artifacts   []Artifact  `json:"artifacts,omitempty"` // files that the task published
 	Checks      []Check     `json:"checks,omitempty"`    // commands that verified its files, the last hundred
 	Ports       []Port      `json:"ports,omitempty"`     // that the host offers on its loopback, while it is open
+	Widened     []Widened   `json:"widened,omitempty"`   // destinations that were added while it is open
 	Asking      *Asking     `json:"asking,omitempty"`    // rules of a person about tool calls
 	Trust       bool        `json:"trust"`
 	Unattended  bool        `json:"unattended"`

@@ -123,7 +123,7 @@ func (a *app) root() *cobra.Command {
 
 	for _, c := range []*cobra.Command{
 		a.runCommand(), a.openCommand(), a.execCommand(), a.shellCommand(), a.checkCommand(), a.mcpCommand(), a.toolCommand(), a.approveCommand(), a.denyCommand(), a.acceptCommand(),
-		a.lsCommand(), a.showCommand(), a.logCommand(), a.diffCommand(), a.applyCommand(), a.branchCommand(), a.exportCommand(), a.portsCommand(), a.keepCommand(), a.resumeCommand(), a.closeCommand(),
+		a.lsCommand(), a.showCommand(), a.logCommand(), a.diffCommand(), a.applyCommand(), a.branchCommand(), a.exportCommand(), a.portsCommand(), a.allowCommand(), a.keepCommand(), a.resumeCommand(), a.closeCommand(),
 		a.reapCommand(), a.doctorCommand(), a.planCommand(), a.policyCommand(), a.trustCommand(), a.initCommand(), a.toolsCommand(), a.versionCommand(), a.completionCommand(),
 	} {
 		c.Flags().SortFlags = false

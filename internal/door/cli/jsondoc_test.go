@@ -45,6 +45,7 @@ var documents = []struct {
 	{"close", "What was done or, with --dry-run, would be.", task.CloseReport{}},
 	{"log --propose", "Rules that would have let out what was refused for want of one. Nothing of it is in force.", proposal{}},
 	{"ports", "Where servers inside wait for connections, and which of them this machine offers.", task.PortsReport{}},
+	{"allow", "What was added to what an open task may reach.", task.AllowReport{}},
 	{"reap", "What was done or, with --dry-run, would be.", task.ReapReport{}},
 	{"doctor", "What this machine can enforce.", task.DoctorReport{}},
 	{"policy show, policy check", "What holds, and who set it where.", door.PolicyOut{}},

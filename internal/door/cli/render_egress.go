@@ -33,6 +33,9 @@ func (l *logText) crossing(b map[string]any) (string, string) {
 	if p := text1(b, "proto"); p != "dns" && p != "any" && p != "" {
 		s += " by " + clean(p)
 	}
+	if act := text1(b, "act"); act != "" {
+		s += ", a " + clean(act)
+	}
 	rule := clean(text1(b, "rule"))
 	color := ""
 	switch text1(b, "verdict") {
@@ -80,5 +83,17 @@ func (l *logText) number(b map[string]any) string {
 
 func text1(b map[string]any, key string) string {
 	s, _ := b[key].(string)
+	return s
+}
+
+// widened renders that a destination was added to an open task.
+func (l *logText) widened(b map[string]any) string {
+	s := "out: " + clean(text1(b, "to")) + " is allowed until the task ends, by " + clean(text1(b, "by"))
+	if q := text1(b, "question"); q != "" {
+		s += ", as a model asked (" + clean(q) + ")"
+	}
+	if r := text1(b, "reason"); r != "" {
+		s += ": " + l.short(clean(r))
+	}
 	return s
 }

@@ -128,6 +128,10 @@ func (l *logText) line(e door.Event) (string, string) {
 		return l.outcome(e.Body)
 	case "egress.decided":
 		return l.crossing(e.Body)
+	case "egress.widened":
+		return l.widened(e.Body), bold
+	case "egress.narrowed":
+		return "out: " + clean(text1(e.Body, "to")) + " is allowed no more", ""
 	case "egress.ended":
 		return l.crossed(e.Body)
 	case "check.intent":

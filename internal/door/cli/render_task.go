@@ -55,6 +55,11 @@ func (a *app) renderTask(w io.Writer, v *task.View) error {
 		ports = append(ports, fmt.Sprintf("%d at 127.0.0.1:%d", p.Inside, p.Host))
 	}
 	t.field("ports", strings.Join(ports, ", "))
+	if v.State.Live() {
+		for _, w := range v.Widened {
+			t.field("allowed", widenedText(w))
+		}
+	}
 	if r := v.Retention; r != nil {
 		t.field("kept", fmt.Sprintf("until %s for %s: %s", r.Until.Local().Format(time.DateTime), r.Owner, r.Why))
 	}

@@ -35,6 +35,11 @@ type (
 		Publish  []string `json:"publish"`
 		Withdraw []int    `json:"withdraw"`
 	}
+	allowOptions struct {
+		Places   []string `json:"places"`
+		Withdraw []string `json:"withdraw"`
+		Reason   string   `json:"reason"`
+	}
 	applyOptions struct {
 		DryRun     bool   `json:"dry_run"`
 		AllowRisky bool   `json:"allow_risky"`
@@ -115,6 +120,12 @@ func (s *Server) result(ctx context.Context, c *conn, m request, files []*os.Fil
 			return nil, bad
 		}
 		return s.Engine.Ports(ctx, id, door.PortsOptions{Publish: o.Publish, Withdraw: o.Withdraw})
+	case "allow":
+		var o allowOptions
+		if json.Unmarshal(m.In, &o) != nil {
+			return nil, bad
+		}
+		return s.Engine.Allow(ctx, id, door.AllowOptions{Places: o.Places, Withdraw: o.Withdraw, Reason: o.Reason})
 	case "apply":
 		var o applyOptions
 		if json.Unmarshal(m.In, &o) != nil {
@@ -221,6 +232,13 @@ func (c *Client) Keep(ctx context.Context, o door.KeepOptions) (*task.View, erro
 func (c *Client) Ports(ctx context.Context, o door.PortsOptions) (*task.PortsReport, error) {
 	var r *task.PortsReport
 	err := c.operate(ctx, asking{op: "ports", in: portsOptions{o.Publish, o.Withdraw}}, &r)
+	return r, err
+}
+
+// Allow adds destinations. See door.Engine.
+func (c *Client) Allow(ctx context.Context, o door.AllowOptions) (*task.AllowReport, error) {
+	var r *task.AllowReport
+	err := c.operate(ctx, asking{op: "allow", in: allowOptions{o.Places, o.Withdraw, o.Reason}}, &r)
 	return r, err
 }
 

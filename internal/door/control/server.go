@@ -73,7 +73,7 @@ func (s *Server) handle(ctx context.Context, uc *net.UnixConn) {
 		return
 	case "close":
 		s.close(ctx, c, m)
-	case "keep", "ports", "apply", "branch", "export", "tool", "questions", "answer", "output":
+	case "keep", "ports", "allow", "apply", "branch", "export", "tool", "questions", "answer", "output":
 		s.operate(ctx, c, m, files)
 		return
 	case "ping":
