@@ -72,6 +72,11 @@ type Spec struct {
 
 	Files []File // generated, below BinDir
 
+	// Trust are certificates in PEM that programs inside trust beside those of the
+	// system; empty: none. Both are in TrustFile, which also lies read-only over the
+	// system's own list. A backend that cannot do that refuses.
+	Trust string
+
 	// Way is how programs inside reach what the host lets them reach; nil: they
 	// reach nothing.
 	Way *Way
@@ -112,6 +117,10 @@ type Way struct {
 // ObjectsDir is the one reserved path inside below which the user's object
 // stores appear read-only, as 0, 1, ….
 const ObjectsDir = "/run/boundary/objects"
+
+// TrustFile is where the certificates are that programs inside trust, where a
+// boundary has some of its own.
+const TrustFile = "/run/boundary/trust.pem"
 
 // DepsDir is where package managers of a task whose dependencies are installed in
 // a phase of their own keep what they fetched.

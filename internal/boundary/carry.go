@@ -9,6 +9,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/broker"
+	"github.com/caisson-dev/caisson/internal/egress"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
@@ -50,6 +51,7 @@ type carried struct {
 	Offers      []task.Port
 	Open        bool
 	Lent        []broker.Lent
+	CA          carriedCA
 }
 
 // Hand is such a task, which this process has put aside.
@@ -91,6 +93,11 @@ func (m *Manager) Hand(id task.ID) (*Hand, error) {
 	var err error
 	if c.Lock, err = sys.FD(l.lock.File()); err != nil {
 		return nil, err
+	}
+	if l.ca != nil {
+		if c.CA.Cert, c.CA.Key, err = l.ca.Carry(); err != nil {
+			return nil, err
+		}
 	}
 	h := &Hand{inst: move, wk: wk, log: l.log, reopen: func() error { return nil }}
 	if l.passage() != nil || len(c.Offers) > 0 {
@@ -175,6 +182,11 @@ func (m *Manager) Take(ctx context.Context, state []byte) (task.ID, error) {
 		return fail(err)
 	}
 	l.leaving.Store(leaving)
+	if len(c.CA.Cert) > 0 {
+		if l.ca, err = egress.TakeCA(c.CA.Cert, c.CA.Key); err != nil {
+			return fail(err)
+		}
+	}
 	l.decision.known, l.decision.stamp, l.decision.until, l.decision.rests = true, c.Stamp, c.Until, c.Rests
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if c.Timed {

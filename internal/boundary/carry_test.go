@@ -47,6 +47,7 @@ func TestCarriedIsWhole(t *testing.T) {
 	full.Rules.Rules, full.Rules.Denied, full.Rules.Hooks = zeros(full.Rules.Rules), zeros(full.Rules.Denied), zeros(full.Rules.Hooks)
 	full.Spec.Way = &backend.Way{Ports: make([]uint16, 1), Six: make([]uint16, 1), At: make([]string, 1)}
 	full.Leaving.OutAsk, full.Leaving.OutRead = zeros(full.Leaving.OutAsk), zeros(full.Leaving.OutRead)
+	full.CA = carriedCA{make([]byte, 1), make([]byte, 1)}
 	full.Leaving.Granted, full.Leaving.Asked, full.Leaving.Denied = zeros(full.Leaving.Granted), zeros(full.Leaving.Asked), zeros(full.Leaving.Denied)
 	full.Lent = zeros(full.Lent)
 	full.Lent[0].Handle.To, full.Lent[0].Handle.Set, full.Lent[0].Handle.From.Keyring = zeros(full.Lent[0].Handle.To), map[string]string{"A": "b"}, map[string]string{"a": "b"}

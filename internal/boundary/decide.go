@@ -58,6 +58,7 @@ type decided struct {
 	// lent are the credentials that it is lent, loanFacts what that says of it.
 	lent        []broker.Lent
 	loanFacts   []task.Fact
+	read        []string    // what has TLS read, in words
 	remoteHosts []string    // of the repository's remotes, of a task that is on record
 	consulted   []consulted // decision hooks
 	// marked waits until the folder of the task that was recorded is marked as ours.
@@ -299,8 +300,8 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 	if err != nil {
 		return nil, err
 	}
-	findings = append(findings, more...)
-	env, envGrants, err := environment(d.req, id, m.cfg.Identity, m.cfg.Environ, merged(proxied(way), deps(d.req.Phase), loans, localEnv(way, d.lent)))
+	findings = append(append(findings, more...), d.readTLS()...)
+	env, envGrants, err := environment(d.req, id, m.cfg.Identity, m.cfg.Environ, merged(proxied(way), trusting(d.read), deps(d.req.Phase), loans, localEnv(way, d.lent)))
 	if err != nil {
 		return nil, err
 	}

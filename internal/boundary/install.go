@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/egress"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
 	"github.com/caisson-dev/caisson/internal/policy"
@@ -231,7 +232,7 @@ func (m *Manager) install(ctx context.Context, l *live, i installer, out, errs *
 		return o, task.Errorf(task.CodeDenied, "install", "the task was not opened with --phase install")
 	}
 	rules := d.rules.Rules.Leaving(policy.NetRegistries, d.usual("--phase install"))
-	s, err := m.installSpec(l, t, i, rules)
+	s, ca, err := m.installSpec(l, t, i, rules)
 	if err != nil {
 		return o, err
 	}
@@ -254,7 +255,7 @@ func (m *Manager) install(ctx context.Context, l *live, i installer, out, errs *
 	switch {
 	case err == nil:
 		given = true
-		o, err = m.installIn(ctx, l, st, &s, t, i, rules, out, errs)
+		o, err = m.installIn(ctx, l, st, &s, t, i, rules, ca, out, errs)
 		if ferr := sys.Fault("install.ended"); ferr != nil {
 			err = errors.Join(err, ferr)
 		}
@@ -285,11 +286,12 @@ func (m *Manager) install(ctx context.Context, l *live, i installer, out, errs *
 }
 
 // installSpec is the boundary of an installation.
-func (m *Manager) installSpec(l *live, t inventory.Task, i installer, rules *policy.Rules) (backend.Spec, error) {
+func (m *Manager) installSpec(l *live, t inventory.Task, i installer, rules *policy.Rules) (backend.Spec, *egress.CA, error) {
 	w, _, _ := listen(rules)
-	env, _, err := environment(task.Request{}, l.id, t.View.Identity, m.cfg.Environ, merged(proxied(w), deps(phaseInstall)))
+	read := rules.ReadPlaces()
+	env, _, err := environment(task.Request{}, l.id, t.View.Identity, m.cfg.Environ, merged(proxied(w), trusting(read), deps(phaseInstall)))
 	if err != nil {
-		return backend.Spec{}, err
+		return backend.Spec{}, nil, err
 	}
 	s := l.spec
 	s.Token, s.Env, s.Way, s.Inward, s.Local, s.KnownHosts = task.NewToken(), env, w, 0, nil, ""
@@ -298,11 +300,12 @@ func (m *Manager) installSpec(l *live, t inventory.Task, i installer, rules *pol
 	s.Write = append([]backend.Mount{}, s.Write...)
 	for _, f := range i.fills {
 		if err := fillable(s.Source.Source, f, t.View.Identity); err != nil {
-			return s, err
+			return s, nil, err
 		}
 		s.Write = append(s.Write, backend.Mount{Source: filepath.Join(s.Source.Source, f), Target: filepath.Join(s.Source.Target, f), Writable: true})
 	}
-	return s, nil
+	ca, err := certify(&s, read)
+	return s, ca, err
 }
 
 // fillable makes a folder of the task's files that a package manager fills, and
@@ -329,7 +332,7 @@ func fillable(source, name string, who task.Identity) error {
 }
 
 // installIn runs the manager in its boundary, once that is proved.
-func (m *Manager) installIn(ctx context.Context, l *live, st *standing, s *backend.Spec, t inventory.Task, i installer, rules *policy.Rules, out, errs *capture.Stream) (o task.Outcome, err error) {
+func (m *Manager) installIn(ctx context.Context, l *live, st *standing, s *backend.Spec, t inventory.Task, i installer, rules *policy.Rules, ca *egress.CA, out, errs *capture.Stream) (o task.Outcome, err error) {
 	p, err := capture.Plumb(false, out, errs)
 	if err != nil {
 		_ = out.Close()
@@ -346,7 +349,7 @@ func (m *Manager) installIn(ctx context.Context, l *live, st *standing, s *backe
 	defer end()
 	files := p.Files
 	defer func() { closeFiles(files[:]) }()
-	way, err := m.pass(l, passing{inst: st.inst, kind: probe.GateList, phase: phaseInstall, rules: func() (*policy.Rules, error) { return rules, nil }})
+	way, err := m.pass(l, passing{inst: st.inst, kind: probe.GateList, phase: phaseInstall, rules: func() (*policy.Rules, error) { return rules, nil }, ca: ca})
 	if err != nil {
 		return o, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/broker"
 	"github.com/caisson-dev/caisson/internal/door"
+	"github.com/caisson-dev/caisson/internal/egress"
 	"github.com/caisson-dev/caisson/internal/evidence"
 	"github.com/caisson-dev/caisson/internal/inventory"
 	"github.com/caisson-dev/caisson/internal/policy"
@@ -180,6 +181,7 @@ type live struct {
 	leaving    atomic.Pointer[policy.Rules]
 	open       bool
 	lent       []broker.Lent // credentials, with the placeholders that are inside
+	ca         *egress.CA    // whom programs inside trust for TLS that is read; nil: nobody
 	unattended bool
 	plan       string
 

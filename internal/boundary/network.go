@@ -2,6 +2,7 @@ package boundary
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"sort"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/broker"
+	"github.com/caisson-dev/caisson/internal/egress"
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -180,6 +183,55 @@ func (d *decided) wayOut() (*backend.Way, []task.Finding) {
 			Text: fmt.Sprintf("more than %d ports are allowed; some of them only programs reach that use the proxy", maxCaught)})
 	}
 	return w, findings
+}
+
+// readTLS finds out what of the TLS of a task is read on the host, and says so.
+func (d *decided) readTLS() []task.Finding {
+	d.read = d.leaving.ReadPlaces()
+	for _, l := range d.lent {
+		for _, to := range l.Handle.To {
+			at := net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port)))
+			if d.leaving != nil && l.Handle.As != broker.SSH && to.Port != 80 && !slices.Contains(d.read, at) {
+				d.read = append(d.read, at)
+			}
+		}
+	}
+	if len(d.read) == 0 {
+		return nil
+	}
+	return []task.Finding{{ID: "tls-read", Axis: task.NET, Cap: task.MaxLevel(task.NET), Location: short(strings.Join(d.read, "; "), 500),
+		Text: "TLS ends at the gate on the host for these, because rules about them name methods or paths or a credential is lent there: each request is read there, and what the task sends them is in that program's memory"}}
+}
+
+// certify makes the certificate of a boundary whose TLS is read in part, and shows it
+// inside; nil: nothing is.
+func certify(s *backend.Spec, read []string) (*egress.CA, error) {
+	s.Trust = ""
+	if len(read) == 0 || s.Way == nil {
+		return nil, nil
+	}
+	ca, err := egress.NewCA(string(s.Task))
+	if err != nil {
+		return nil, err
+	}
+	s.Trust = string(ca.PEM())
+	return ca, nil
+}
+
+// trusting are the variables of programs that look for certificates elsewhere than
+// the system does.
+func trusting(read []string) map[string]string {
+	if len(read) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for _, name := range []string{
+		"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS",
+		"npm_config_cafile", "YARN_HTTPS_CA_FILE_PATH", "DENO_CERT", "BUNDLE_SSL_CA_CERT", "HTTPLIB2_CA_CERTS", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "NIX_SSL_CERT_FILE",
+	} {
+		out[name] = backend.TrustFile
+	}
+	return out
 }
 
 // loud says what is never silent: that everything may be reached.

@@ -149,6 +149,11 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 	l.checkout = d.repo.Ref.Repo
 	l.decision.begin(d)
 	l.spec.Token = l.token
+	ca, err := certify(&l.spec, d.read)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.ca = ca
 	l.ws = m.workspaceOf(id, d.repo.Ref)
 	l.ws.Token = l.token
 	sup, err := m.supervisor(l.dir)

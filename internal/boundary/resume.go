@@ -298,6 +298,10 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	l.open, l.lent = netMode(&d.req) == policy.NetOpen, d.lent
 	l.decision.begin(d)
 	l.spec.Token = task.NewToken() // of the boundary; the files keep theirs
+	var err error
+	if l.ca, err = certify(&l.spec, d.read); err != nil {
+		return err
+	}
 	l.notes = append(weaker(d), loud(d)...)
 	if _, err := l.log.Append(ctx, evidence.ResumeIntent, m.actor(), d.record(map[string]any{
 		"from": t.View.State, "retention": t.View.Retention, "env": envNames(l.secrets), "version": m.cfg.Version, "backend": d.driver.Name()})); err != nil {
@@ -308,7 +312,7 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 	}
 	rs := append([]inventory.Resource{{Resource: task.Resource{Kind: kindSocket, Name: string(l.id) + ".sock", Token: l.spec.Token}, Provider: "boundary"}},
 		backendResources(d.driver, l.spec)...)
-	err := m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
+	err = m.cfg.DB.Tx(ctx, func(tx *inventory.Tx) error {
 		if _, err := (&room{m: m, id: l.id}).enter(tx, d); err != nil {
 			return err
 		}

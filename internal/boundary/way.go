@@ -35,7 +35,8 @@ type passing struct {
 	phase string // for the record; empty: the task itself
 	// rules are those that count now, nil for none; an error lets nothing out.
 	rules func() (*policy.Rules, error)
-	lends bool // what the task is lent
+	lends bool       // what the task is lent
+	ca    *egress.CA // whom programs inside trust; nil: nobody here
 }
 
 // pass makes the way out of a boundary before the first program runs that could
@@ -66,7 +67,7 @@ func (m *Manager) pass(l *live, w passing) (*passage, error) {
 			lends = p.lender
 		}
 	}
-	p.gate, err = egress.New(egress.Config{Lender: lends, Judge: p.judge(w.rules), Recorder: p.record, Ask: m.askWay(l), Spool: l.spool, Registry: policy.TakesPackages, IDs: &left.crossings,
+	p.gate, err = egress.New(egress.Config{Lender: lends, Judge: p.judge(w.rules), Recorder: p.record, Ask: m.askWay(l), Reads: p.reads(w.rules), CA: w.ca, Spool: l.spool, Registry: policy.TakesPackages, IDs: &left.crossings,
 		Limits: egress.Limits{Conns: int(most.NetConns), PerSecond: float64(most.NetRate), Burst: burst(most.NetRate), Bytes: most.NetBytes, Moved: &left.bytes}})
 	if err != nil {
 		_ = s.Close()
@@ -121,7 +122,7 @@ func (m *Manager) openWay(l *live, inst backend.Instance) error {
 	if l.open {
 		kind = probe.GateOpen
 	}
-	p, err := m.pass(l, passing{inst: inst, kind: kind, rules: m.leavingOf(l), lends: true})
+	p, err := m.pass(l, passing{inst: inst, kind: kind, rules: m.leavingOf(l), lends: true, ca: l.ca})
 	if err != nil {
 		return err
 	}
@@ -193,6 +194,18 @@ func (p *passage) judge(rules func() (*policy.Rules, error)) egress.Judge {
 			rule += " (" + a.From.String() + ")"
 		}
 		return egress.Answer{Verdict: a.Verdict, Rule: rule, Range: within}
+	}
+}
+
+// reads says of which destinations the rules need to see each request. While the
+// boundary is measured that is none: whatever is tried is refused as it is.
+func (p *passage) reads(rules func() (*policy.Rules, error)) func(egress.Dest) bool {
+	return func(d egress.Dest) bool {
+		if !p.open.Load() {
+			return false
+		}
+		r, err := rules()
+		return err == nil && r.Reads(policy.EgressPoint{Host: d.Host.Name(), Addr: d.Host.Addr(), Port: d.Port})
 	}
 }
 

@@ -129,7 +129,7 @@ func showHeld(q *task.Question, p egress.Point) {
 	q.Script = b.String()
 }
 
-// pointText is a point in words: METHOD http://HOST:PORT/PATH or HOST:PORT.
+// pointText is a point in words: METHOD URL or HOST:PORT.
 func pointText(p egress.Point) string {
 	host := p.Host
 	if host == "" {
@@ -139,7 +139,11 @@ func pointText(p egress.Point) string {
 	if p.Method == "" {
 		return at
 	}
-	return approval.Visible(short(p.Method+" http://"+at+p.Path, 500))
+	scheme := "http://"
+	if p.Proto == egress.ProtoHTTPS {
+		scheme = "https://"
+	}
+	return approval.Visible(short(p.Method+" "+scheme+at+p.Path, 500))
 }
 
 // Bounds of the questions that something inside can cause, so that a person is

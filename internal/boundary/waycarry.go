@@ -19,6 +19,10 @@ type carriedRules struct {
 	OutAsk, OutRead []carriedRule
 }
 
+// carriedCA is the certificate of a boundary and its secret, which goes from memory
+// to memory.
+type carriedCA struct{ Cert, Key []byte }
+
 type carriedRule struct {
 	Host, CIDR, Path string
 	Ports            []policy.Port

@@ -140,7 +140,9 @@ func UsualPlaces(remotes []string) []Egress {
 
 // ParseAllow reads what a person allows: HOST:PORT, where HOST is a name, a
 // pattern of names, an address or a range of them and PORT a number, a range or *;
-// a name without a port, which stands for its ports 80 and 443; or METHOD URL, or a URL of plain HTTP, which stands for what lies below it.
+// a name without a port, which stands for its ports 80 and 443; or METHOD URL, or a
+// URL, which stands for what lies below it. One of https that names a method or a
+// path has TLS to that place read on the host.
 func ParseAllow(s string) (Egress, error) {
 	no := func(format string, args ...any) (Egress, error) {
 		return Egress{}, fmt.Errorf("%q is no HOST:PORT: %s", clip(s), fmt.Sprintf(format, args...))
@@ -155,10 +157,9 @@ func ParseAllow(s string) (Egress, error) {
 			e.Host, e.CIDR = "", CIDR{netip.PrefixFrom(p.Addr, p.Addr.BitLen())}
 		}
 		if strings.Contains(s, "https://") {
-			if p.Method != "" || p.Path != "/" {
-				return no("methods and paths inside TLS can be seen by nobody here; allow the host and port")
+			if p.Method == "" && p.Path == "/" {
+				return checked(e, s) // all of it: nobody has to read that
 			}
-			return checked(e, s)
 		}
 		if p.Method != "" {
 			e.Methods = []Method{Method(p.Method)}

@@ -110,6 +110,11 @@ func makeWorld() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	// What is mounted from a folder that is removed cannot be covered once more.
+	if err := unix.Mount("world", dir, "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("a folder of the world: %w", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
 	cert, ca, err := authority()
 	if err != nil {
 		return err

@@ -122,6 +122,7 @@ func (pl *planner) plan() (*stage.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	pl.trust()
 	pl.add(stage.Step{Op: "tmpfs", Target: memory, Flags: []string{"nodev"}, Data: fmt.Sprintf("size=%d,nr_inodes=%d,mode=0700", tmpfsSize(pl.limits), 1<<20)})
 	pl.inMemory("/tmp", 0o1777)
 	pl.inMemory("/var/tmp", 0o1777)
