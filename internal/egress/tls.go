@@ -247,15 +247,16 @@ func closeWrite(c net.Conn) error {
 
 // headOf holds a request of HTTP/2 to what readHead holds one of HTTP/1 to. The
 // standard library has seen to pseudo fields that come twice, to the fields of
-// connections, and to bodies of another length than was said.
+// connections, and to bodies of another length than was said. The scheme does not
+// count: what goes on goes by TLS.
 func headOf(r *http.Request, d Dest) (*head, error) {
 	h := &head{method: r.Method, target: r.RequestURI, minor: 2, host: r.Host, length: r.ContentLength, chunked: r.ContentLength < 0}
 	if h.chunked {
 		h.length = 0
 	}
 	switch {
-	case r.ProtoMajor != 2 || r.TLS == nil:
-		return h, badDest("a request for a stream without TLS")
+	case r.ProtoMajor != 2:
+		return h, badDest("a request of another version")
 	case r.Method == http.MethodConnect:
 		return h, refuse(ReasonProtocol, "a tunnel in a tunnel")
 	case !isMethod(r.Method):
