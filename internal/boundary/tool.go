@@ -54,6 +54,7 @@ type toolCall struct {
 	argv  []string // of a program
 	dir   string
 	names []string // paths that the call names, absolute inside
+	wants []string // destinations that it asks for
 }
 
 // Tool implements door.Engine.
@@ -234,6 +235,8 @@ func (l *live) target(k *toolCall) error {
 		return l.program(k, a)
 	case *contract.InstallDependenciesArgs:
 		return l.installer(k, a)
+	case *contract.RequestAccessArgs:
+		return l.access(k, a)
 	}
 	return nil
 }
@@ -260,6 +263,10 @@ func (l *live) policyCall(k *toolCall, unsure bool) policy.Call {
 		c.Subjects = append(c.Subjects, commandText(a))
 	case *contract.ShellInputArgs:
 		c.Subjects = append(c.Subjects, a.Text)
+	case *contract.FetchArgs:
+		c.Subjects = append(c.Subjects, a.URL)
+	case *contract.RequestAccessArgs:
+		c.Subjects = append(c.Subjects, k.wants...)
 	}
 	return c
 }
@@ -328,6 +335,12 @@ func (k *toolCall) intent(res *task.ToolResult) map[string]any {
 		body["shell"], body["bytes"] = a.Shell, len(a.Text)
 	case *contract.ShellKillArgs:
 		body["shell"] = a.Shell
+	case *contract.FetchArgs:
+		// Secrets stand in queries.
+		at, _, _ := strings.Cut(a.URL, "?")
+		body["url"] = short(at, 1000)
+	case *contract.RequestAccessArgs:
+		body["wants"], body["reason"] = k.wants, short(a.Reason, contract.MaxReason)
 	}
 	addAsked(body, k.args)
 	return body
@@ -434,6 +447,10 @@ func (m *Manager) carryOut(ctx context.Context, l *live, k *toolCall, res *task.
 		out, err = m.publish(ctx, l, k, a)
 	case *contract.InstallDependenciesArgs:
 		out, sum, err = m.installTool(ctx, l, k, res)
+	case *contract.FetchArgs:
+		out, err = m.fetchTool(ctx, l, a)
+	case *contract.RequestAccessArgs:
+		out, err = m.widenTool(ctx, l, k, res)
 	default:
 		return nil, m.fileTool(ctx, l, k, res)
 	}

@@ -41,6 +41,9 @@ func (m *Manager) permit(ctx context.Context, l *live, k *toolCall, res *task.To
 	if k.writes() {
 		res.Observed.Files = states(files)
 	}
+	if k.tool == contract.RequestAccess && res.Verdict != task.VerdictDeny {
+		return m.permitAccess(ctx, l, k, res)
+	}
 	switch res.Verdict {
 	case task.VerdictAllow:
 		return nil
@@ -83,7 +86,10 @@ func (m *Manager) ask(ctx context.Context, l *live, k *toolCall, res *task.ToolR
 		}
 	}
 	bind := l.bindOf(k, files, treeNow)
-	id := l.queue.Granted(k.tool, bind)
+	id := ""
+	if k.tool != contract.RequestAccess { // of which each is for a person
+		id = l.queue.Granted(k.tool, bind)
+	}
 	granted := id != ""
 	if !granted {
 		var err error
@@ -155,6 +161,10 @@ func (m *Manager) question(ctx context.Context, l *live, k *toolCall, res *task.
 	}
 	if a, ok := k.args.(*contract.ShellArgs); ok && a.Command != "" {
 		q.Script = approval.Lines(a.Command)
+	}
+	if len(k.wants) > 0 {
+		// An answer for the rest of the task is one about this destination.
+		q.Tool, q.Script = k.tool+" "+approval.Visible(short(strings.Join(k.wants, ", "), 500)), shownAccess(k)
 	}
 	body := k.intent(res)
 	diff := sha256.Sum256([]byte(q.Diff))

@@ -100,6 +100,7 @@ func (l *live) point(k *toolCall) policy.ToolPoint {
 			p.Paths = append(p.Paths, filepath.Join(l.checkout, rel))
 		}
 	}
+	p.Egress = k.endpoint()
 	if !l.ruled().AboutCommands() {
 		return p
 	}

@@ -159,6 +159,27 @@ type outwardQuestions struct {
 	mu      sync.Mutex
 	waiting int
 	asked   []time.Time // in the last outwardSpan
+	denied  map[string]time.Time
+}
+
+// refused says that a person said no to the same not long ago.
+func (o *outwardQuestions) refused(wants []string, now time.Time) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if t, ok := o.denied[strings.Join(wants, "\x00")]; ok && now.Sub(t) < outwardSpan {
+		return task.Errorf(task.CodeDenied, "egress", "a person was asked about this a short while ago and did not agree, so they are not asked again yet").WithHint("go on without it")
+	}
+	return nil
+}
+
+// deny notes that a person said no.
+func (o *outwardQuestions) deny(wants []string, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.denied == nil || len(o.denied) > maxOutwardAsked {
+		o.denied = map[string]time.Time{}
+	}
+	o.denied[strings.Join(wants, "\x00")] = now
 }
 
 // enter counts a question in. leave is called once it is over.

@@ -12,9 +12,10 @@ import (
 // commands. A test holds them against the contract of the tools.
 var (
 	CalledTools = []string{"read_file", "write_file", "edit_file", "notebook_edit", "list_dir", "glob", "grep", "shell", "shell_output", "shell_input",
-		"shell_kill", "shell_list", "install_dependencies", "publish_artifact"}
+		"shell_kill", "shell_list", "install_dependencies", "publish_artifact", "fetch", "request_access"}
 	FileTools    = []string{"read_file", "write_file", "edit_file", "notebook_edit", "list_dir", "glob", "grep", "publish_artifact"}
 	CommandTools = []string{"shell", "shell_input"}
+	HostTools    = []string{"fetch", "request_access"} // are given a host
 )
 
 // calledTool refuses a rule that no call can match: it would be a line without
@@ -25,8 +26,8 @@ func calledTool(r *CallRule) error {
 		return slices.ContainsFunc(tools, func(n string) bool { return slices.Contains(list, n) })
 	}
 	switch {
-	case r.Host != "" || len(r.Methods) > 0:
-		return errors.New("host, methods: no tool is given a host, so the rule would never match; base.egress and deny.egress, with hosts, ports, methods and paths, hold for every connection, whatever opens it")
+	case (r.Host != "" || len(r.Methods) > 0) && (!given(HostTools) || r.Path != "" || len(r.Command) > 0):
+		return fmt.Errorf("host, methods: they are about %s alone, so the rule would never match; base.egress, deny.egress and outward.ask, with hosts, ports, methods and paths, hold for every connection, whatever opens it", strings.Join(HostTools, ", "))
 	case r.Credential != "":
 		return errors.New("credential: no call of this version names a credential, so the rule would never match; deny.credentials holds for whatever asks for one")
 	case len(tools) > 0:

@@ -22,7 +22,7 @@ func TestCalledTool(t *testing.T) {
 		{CallRule{Tool: "shell"}, true}, {CallRule{Tool: "*"}, true}, {CallRule{Tool: "shell_*"}, true}, {CallRule{Path: "/etc"}, true}, {CallRule{Tool: "*", Path: "/etc"}, true}, {CallRule{Tool: "read_file", Path: "/etc"}, true},
 		{CallRule{Tool: "shel"}, false}, {CallRule{Tool: "shel?x"}, false}, {CallRule{Tool: "shell", Path: "/etc"}, false}, {CallRule{Tool: "shell*", Path: "/etc"}, false}, {CallRule{}, false},
 		{CallRule{Command: Argv{"git"}}, true}, {CallRule{Tool: "shell*", Command: Argv{"git"}}, true}, {CallRule{Tool: "read_file", Command: Argv{"git"}}, false}, {CallRule{Tool: "*", Path: "/etc", Command: Argv{"git"}}, false},
-		{CallRule{Host: "a.example"}, false}, {CallRule{Tool: "shell", Methods: []Method{"GET"}}, false}, {CallRule{Credential: "npm"}, false},
+		{CallRule{Host: "a.example"}, true}, {CallRule{Tool: "fetch", Host: "a.example", Methods: []Method{"GET"}}, true}, {CallRule{Host: "a.example", Path: "/etc"}, false}, {CallRule{Tool: "shell", Methods: []Method{"GET"}}, false}, {CallRule{Credential: "npm"}, false},
 	} {
 		if err := c.r.Check(); (err == nil) != c.ok {
 			t.Errorf("%+v: %v", c.r, err)

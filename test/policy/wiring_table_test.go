@@ -219,11 +219,13 @@ func wiredCalls(t *testing.T, id *harness.Identity) []wired {
 		out = append(out,
 			wired{keys: "tools." + list + "[].tool", set: rule("tool: shell"), not: rule("tool: glob"), do: call("shell", `{"command":"true"}`), want: said},
 			wired{keys: "tools." + list + "[].command", set: rule("command: [git, push]"), not: rule("command: [git, pull]"), do: call("shell", shellRule), want: said},
+			wired{keys: "tools." + list + "[].host", set: rule("tool: fetch, host: a.example"), not: rule("tool: fetch, host: b.example"), do: call("fetch", `{"url":"http://a.example/"}`), want: said},
+			wired{keys: "tools." + list + "[].methods", set: rule("tool: fetch, methods: [HEAD]"), not: rule("tool: fetch, methods: [GET]"), do: call("fetch", `{"url":"http://a.example/","method":"HEAD"}`), want: said},
 			wired{keys: "tools." + list + "[].path", set: rule("path: \"{repo}/f\""), not: rule("path: \"{repo}/g\""), do: call("read_file", `{"path":"f"}`), want: said},
 			wired{keys: "tools." + list + "[].reason", set: rule("tool: shell, reason: by hand"), not: rule("tool: shell, reason: other"), do: call("shell", shellRule), want: "by hand"})
 	}
 	for _, list := range []string{"deny", "ask", "allow"} {
-		for part, value := range map[string]string{"host": "a.example", "methods": "[GET]", "credential": "npm"} {
+		for part, value := range map[string]string{"host": "a.example, path: /etc", "methods": "[GET], tool: shell", "credential": "npm"} {
 			out = append(out, wired{keys: "tools." + list + "[]." + part, set: fmt.Sprintf("tools: {%s: [{%s: %s}]}", list, part, value), not: "", do: says("plan -- true"), want: refusedKey})
 		}
 	}

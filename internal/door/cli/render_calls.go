@@ -20,7 +20,7 @@ type begun struct {
 // verbs are what a person would call the tools that are no command.
 var verbs = map[string]string{
 	"read_file": "read", "write_file": "write", "edit_file": "edit", "notebook_edit": "edit", "list_dir": "ls", "glob": "find", "grep": "grep",
-	"shell_output": "output of", "shell_input": "input to", "shell_kill": "kill", "shell_list": "list of shells", "install_dependencies": "install", "publish_artifact": "publish",
+	"shell_output": "output of", "shell_input": "input to", "shell_kill": "kill", "shell_list": "list of shells", "install_dependencies": "install", "publish_artifact": "publish", "fetch": "fetch", "request_access": "ask for",
 }
 
 // aboutCalls are the types that toolEvent renders.
@@ -151,6 +151,15 @@ func (l *logText) toolLine(e door.Event) string {
 			if p = l.inside(p); p != "." || e.Body["pattern"] == nil {
 				s += " " + quoteArgv([]string{p})
 			}
+		}
+	}
+	if at, _ := e.Body["url"].(string); at != "" {
+		s += " " + clean(at)
+	}
+	if wants := stringList(e.Body["wants"]); len(wants) > 0 {
+		s += " " + clean(strings.Join(wants, ", "))
+		if why, _ := e.Body["reason"].(string); why != "" {
+			s += ": " + l.short(clean(why))
 		}
 	}
 	if from, ok := asInt(e.Body["offset"]); ok {

@@ -134,6 +134,22 @@ func (s *Server) content(tool string, r *task.ToolResult) (out []sdk.Content, fa
 		raw(list(b.String(), false))
 	case *contract.InstallDependenciesResult:
 		raw(streams(v.Stdout, v.Stderr) + ended(r, "exited", v.Exit, 0))
+	case *contract.FetchResult:
+		switch {
+		case v.Binary:
+			text("[%d %s: %d bytes that are no text]", v.Status, visible(v.ContentType), v.Size)
+		default:
+			raw(v.Text)
+			text("[%d from %s: %d bytes]", v.Status, visible(v.URL), v.Size)
+		}
+		if v.Truncated {
+			text("[there is more of it]")
+		}
+	case *contract.RequestAccessResult:
+		text("the task may reach %s", visible(strings.Join(v.Allowed, ", ")))
+		if v.Note != "" {
+			text("%s", visible(v.Note))
+		}
 	case *contract.PublishArtifactResult:
 		text("published %s as %s: %d bytes, sha256 %s", v.Path, v.Artifact, v.Size, v.SHA256)
 		out = append(out, s.link(v.Artifact, v.MIME, v.Title, v.Size)...)

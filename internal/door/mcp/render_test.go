@@ -51,6 +51,9 @@ func TestContent(t *testing.T) {
 		{"shell_kill", contract.ShellKill, contract.ShellKillResult{Shell: "s1", State: "killed", Signal: 15}, task.Observed{}, "shell s1: [ended by signal 15; killed]"},
 		{"shell_list", contract.ShellList, contract.ShellListResult{Shells: []contract.ShellInfo{{Shell: "s1", State: "running", Bytes: 3, Command: "x"}}}, task.Observed{}, "s1 running, 3 bytes: x\n"},
 		{"install", contract.InstallDependencies, contract.InstallDependenciesResult{Manager: "npm", Exit: &one}, task.Observed{}, "[exit 1]"},
+		{"fetch", contract.Fetch, contract.FetchResult{URL: "http://a/", Status: 200, ContentType: "text/plain", Size: 2, Text: "hi", Truncated: true}, task.Observed{}, "hi\n[200 from http://a/: 2 bytes]\n[there is more of it]"},
+		{"fetch of no text", contract.Fetch, contract.FetchResult{Status: 200, ContentType: "image/png", Size: 2, Binary: true}, task.Observed{}, "[200 image/png: 2 bytes that are no text]"},
+		{"request_access", contract.RequestAccess, contract.RequestAccessResult{Allowed: []string{"a:443"}, Note: "by proxy"}, task.Observed{}, "the task may reach a:443\nby proxy"},
 		{"publish", contract.PublishArtifact, contract.PublishArtifactResult{Artifact: "a.txt", Path: "/a", MIME: "text/plain", Size: 1, SHA256: "ab"}, task.Observed{}, "published /a as a.txt: 1 bytes, sha256 ab\nlink caisson://" + taskID + "/output/a.txt"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

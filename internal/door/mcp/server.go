@@ -59,7 +59,7 @@ const maxCalls = 256
 var errGone = errors.New("the client went away")
 
 // instructions are what a model reads of the server as a whole.
-const instructions = "The tools work inside the boundary of one caisson task: its files, its processes, no network, nothing of the host's. " +
+const instructions = "The tools work inside the boundary of one caisson task: its files, its processes, the network that a person gave it, which may be none, nothing of the host's. " +
 	"The repository stands at its usual path. What a tool changes reaches the user's checkout only when a person applies it."
 
 // New asks the engine for its tools. The calls of the server end with ctx; the

@@ -13,6 +13,7 @@ var Choices = map[string][]string{
 	NotebookEdit + ".mode":      {"replace", "insert", "delete"},
 	NotebookEdit + ".cell_type": {"code", "markdown", "raw"},
 	Grep + ".output":            {"lines", "files", "count"},
+	Fetch + ".method":           {"GET", "HEAD"},
 }
 
 // check refuses values that no run could make sense of.
@@ -110,6 +111,26 @@ func check(args any) *Failure {
 	case *PublishArtifactArgs:
 		c.path("path", a.Path, true)
 		c.noNUL("title", a.Title)
+	case *FetchArgs:
+		c.text("url", a.URL, true, MaxURL)
+		c.choice(Fetch, "method", a.Method)
+		c.count("max_bytes", int64(a.MaxBytes))
+		if a.MaxBytes > MaxInline {
+			c.bad("max_bytes is more than %d", MaxInline)
+		}
+	case *RequestAccessArgs:
+		c.text("host", a.Host, true, 253)
+		c.text("path", a.Path, false, MaxURL)
+		c.text("reason", a.Reason, true, MaxReason)
+		if a.Port < 0 || a.Port > 65535 {
+			c.bad("port is no number from 1 to 65535")
+		}
+		if len(a.Methods) > 8 {
+			c.bad("methods are more than 8")
+		}
+		for _, m := range a.Methods {
+			c.text("methods", m, true, 32)
+		}
 	}
 	return c.first
 }

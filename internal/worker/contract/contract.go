@@ -25,6 +25,8 @@ const (
 	ShellList           = "shell_list"
 	InstallDependencies = "install_dependencies"
 	PublishArtifact     = "publish_artifact"
+	Fetch               = "fetch"
+	RequestAccess       = "request_access"
 )
 
 // Where a tool is carried out.
@@ -147,5 +149,19 @@ type (
 	PublishArtifactArgs struct {
 		Path  string `json:"path"`
 		Title string `json:"title,omitempty"`
+	}
+	// FetchArgs asks for what is at a URL.
+	FetchArgs struct {
+		URL      string `json:"url"`
+		Method   string `json:"method,omitempty"` // "GET", "HEAD"
+		MaxBytes int    `json:"max_bytes,omitempty"`
+	}
+	// RequestAccessArgs asks a person to let the task reach one destination.
+	RequestAccessArgs struct {
+		Host    string   `json:"host"`
+		Port    int      `json:"port,omitempty"`
+		Methods []string `json:"methods,omitempty"`
+		Path    string   `json:"path,omitempty"`
+		Reason  string   `json:"reason"`
 	}
 )

@@ -128,4 +128,20 @@ type (
 		Size     int64  `json:"size"`
 		SHA256   string `json:"sha256"`
 	}
+	// FetchResult is what a server answered.
+	FetchResult struct {
+		URL         string `json:"url"` // that answered, after redirections
+		Status      int    `json:"status"`
+		ContentType string `json:"content_type,omitempty"`
+		Size        int64  `json:"size"`             // bytes of the body that were read
+		Text        string `json:"text,omitempty"`   // of a body that is text, as UTF-8
+		Binary      bool   `json:"binary,omitempty"` // it is none, and is left out
+		Truncated   bool   `json:"truncated,omitempty"`
+	}
+	// RequestAccessResult is a destination that the task may reach now.
+	RequestAccessResult struct {
+		Allowed []string `json:"allowed"`
+		Already bool     `json:"already,omitempty"` // it could before, and nobody was asked
+		Note    string   `json:"note,omitempty"`
+	}
 )

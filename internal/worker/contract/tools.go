@@ -12,6 +12,8 @@ const (
 	MaxImage    = 5 << 20   // bytes of an image or of base64 data in one result
 	MaxWhole    = 16 << 20  // bytes up to which a file is read to its end to count and hash it
 	DefaultRead = 2000      // lines
+	MaxURL      = 4000      // bytes
+	MaxReason   = 500       // bytes of a reason for a person
 )
 
 // Tool is one tool of the contract.
@@ -38,6 +40,8 @@ var Tools = []Tool{
 	{ShellList, Host, zero[ShellListArgs], zero[ShellListResult]},
 	{InstallDependencies, Program, zero[InstallDependenciesArgs], zero[InstallDependenciesResult]},
 	{PublishArtifact, Host, zero[PublishArtifactArgs], zero[PublishArtifactResult]},
+	{Fetch, Host, zero[FetchArgs], zero[FetchResult]},
+	{RequestAccess, Host, zero[RequestAccessArgs], zero[RequestAccessResult]},
 }
 
 func zero[T any]() any { return new(T) }
