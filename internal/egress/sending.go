@@ -83,7 +83,7 @@ func (x *sending) do(ctx context.Context, f front) (keep bool) {
 	case two:
 		keep, err = x.exchange2(ctx, f)
 	default:
-		keep, err = x.exchange(f)
+		keep, err = x.exchange(ctx, f)
 	}
 	if x.loan != nil {
 		x.loan.Back()
@@ -171,7 +171,7 @@ const (
 )
 
 // exchange sends the request as HTTP/1.1.
-func (x *sending) exchange(f front) (keep bool, err error) {
+func (x *sending) exchange(ctx context.Context, f front) (keep bool, err error) {
 	h, d, up := x.h, x.to, metered{x.c}
 	if err := x.write(up); err != nil {
 		f.answer(refuse(ReasonDial, "%s does not take the request", d))
@@ -179,8 +179,24 @@ func (x *sending) exchange(f front) (keep bool, err error) {
 	}
 	var body sync.WaitGroup
 	var bodyErr error
-	if x.body != nil {
-		body.Go(func() { bodyErr = h.copyBody(up, x.body) })
+	o := &overseer{x: x, f: f, ended: make(chan struct{})}
+	defer func() {
+		o.end()
+		if err != nil && o.gone.Load() {
+			err = refuse(ReasonBroken, "the client is gone")
+		}
+	}()
+	if x.body == nil {
+		o.begin(ctx)
+	} else {
+		body.Go(func() {
+			from := &failing{Reader: x.body}
+			if bodyErr = h.copyBody(up, from); bodyErr == nil && !h.upgrade {
+				o.begin(ctx)
+			} else if bodyErr != nil && (from.failed || from.ended && !h.chunked) {
+				o.leave() // no server can do anything with the half of it
+			}
+		})
 		defer func() {
 			if err != nil || !keep { // nobody waits for the rest of it
 				x.c.Conn.Close()
@@ -209,6 +225,7 @@ func (x *sending) exchange(f front) (keep bool, err error) {
 			if x.loan != nil {
 				x.loan.Answer(resp.Header)
 			}
+			o.end() // what the client says from here on is for the server
 			return false, f.upgraded(x, resp, br)
 		case resp.StatusCode < 200:
 			if x.loan != nil {
