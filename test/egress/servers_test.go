@@ -46,6 +46,7 @@ func realServers(mux *http.ServeMux) {
 		(&cgi.Handler{Path: filepath.Join(strings.TrimSpace(string(core)), "git-http-backend"), InheritEnv: []string{"PATH"},
 			Env: []string{"GIT_PROJECT_ROOT=" + *at, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}}).ServeHTTP(w, r)
 	})
+	mux.HandleFunc("/cut", cut)
 	mux.HandleFunc("/big", func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.ParseInt(r.URL.Query().Get("n"), 10, 64)
 		_, _ = io.CopyN(w, zeros{}, n)
