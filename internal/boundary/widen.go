@@ -90,6 +90,10 @@ func (m *Manager) mayWiden(ctx context.Context, l *live, who policy.Delegatee, e
 		return false, task.Errorf(task.CodeDenied, "allow", "task %s has no way out, and none can be added to a boundary that stands", l.id).
 			WithHint("a person opens one with `caisson open --net allowlist`")
 	}
+	if l.ca == nil && len(policy.OneGrant(e).ReadPlaces()) > 0 {
+		return false, task.Errorf(task.CodeDenied, "allow", "methods and paths in TLS are read where programs inside trust the gate to do it, and this boundary was made without that").
+			WithHint("allow all of the place, HOST:443, or a person opens a task with the rule: `caisson open --allow`")
+	}
 	t, err := m.cfg.DB.Task(ctx, l.id)
 	if err != nil {
 		return false, err

@@ -29,9 +29,33 @@ type Conn struct {
 var errHandedOver = errors.New("another part goes on with this connection")
 
 // finish closes the connection and records how it ended.
-func (c *Conn) finish(err error) {
+func (c *Conn) finish(err error) { c.end(err, c.Conn.Close) }
+
+// release records the end of c and leaves the connection to the caller.
+func (c *Conn) release() *spare {
+	c.end(nil, func() error { return c.Conn.SetDeadline(time.Time{}) })
+	return &spare{c.Conn, c.Addr}
+}
+
+// spare is a connection that was made before it was known that requests would be
+// decided about one by one. The first of them may take it.
+type spare struct {
+	conn net.Conn
+	addr netip.AddrPort
+}
+
+// close ends it, if it was not taken.
+func (s *spare) close() {
+	if s != nil && s.conn != nil {
+		s.conn.Close()
+		s.conn = nil
+	}
+}
+
+// end records how the connection ended, once, after last.
+func (c *Conn) end(err error, last func() error) {
 	c.ended.Do(func() {
-		c.Conn.Close()
+		_ = last()
 		c.gate.limiter.leave()
 		if ReasonOf(err) == ReasonBroken && c.gate.ctx.Err() != nil {
 			err = refuse(ReasonClosed, "%v", errClosed)

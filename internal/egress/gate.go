@@ -182,6 +182,7 @@ type Request struct {
 	Path   string
 	act    Act
 	hold   *holding // nil: it cannot be held
+	spare  *spare   // a connection that it may take; nil: none
 }
 
 // Open decides, resolves, checks and dials. Nothing leaves this machine for a
@@ -211,9 +212,11 @@ func (g *Gate) Open(ctx context.Context, r Request) (_ *Conn, err error) {
 	if r.hold != nil && r.hold.looks != nil {
 		r.act = r.hold.looks.Act
 	}
-	to, err := g.resolve(ctx, r, d.Asked)
-	if err == nil {
-		err = c.dial(ctx, to)
+	if !g.takes(c, r, d.Asked) {
+		var to []netip.AddrPort
+		if to, err = g.resolve(ctx, r, d.Asked); err == nil {
+			err = c.dial(ctx, to)
+		}
 	}
 	if err != nil {
 		g.limiter.leave()
@@ -318,24 +321,47 @@ func (g *Gate) resolve(ctx context.Context, r Request, asked bool) ([]netip.Addr
 	var out []netip.AddrPort
 	for _, a := range addrs {
 		a = a.Unmap()
-		ans := g.Judge(r.point(a))
-		switch class := g.class(a); {
-		case a.Zone() != "":
-			return nil, refuse(ReasonAddress, "%s has the address %s, which names an interface", r.Dest.Host, a).toTask("%s has an address that may not be reached", r.Dest.Host)
-		case class != ClassPublic && !grants(ans.Range, a, class):
-			return nil, refuse(ReasonAddress, "%s has the address %s: %s, which only a rule about that address grants", r.Dest.Host, a, class).
-				toTask("%s has an address that only a rule about that address grants; the record of the task says which", r.Dest.Host)
-		case ans.Verdict == task.VerdictAsk && !asked:
-			return nil, refuse(ReasonAsk, "%s has the address %s, about which a person is to be asked, and was not by this name: %s", r.Dest.Host, a, ans.Rule).
-				toTask("%s has an address about which a person is to be asked", r.Dest.Host)
-		case ans.Verdict != task.VerdictAllow && ans.Verdict != task.VerdictAsk:
-			return nil, refuse(ReasonRule, "%s has the address %s: %s", r.Dest.Host, a, ans.Rule).toTask("%s has an address that a rule denies", r.Dest.Host)
+		if err := g.permit(r, a, asked); err != nil {
+			return nil, err
 		}
 		if ap := netip.AddrPortFrom(a, r.Dest.Port); !slices.Contains(out, ap) {
 			out = append(out, ap)
 		}
 	}
 	return out, nil
+}
+
+// takes gives c the connection that was made for what r is a part of, where r may go
+// to its address. While a person thought the server may have left it.
+func (g *Gate) takes(c *Conn, r Request, asked bool) bool {
+	s := r.spare
+	if s == nil || s.conn == nil || asked || g.permit(r, s.addr.Addr(), false) != nil {
+		return false
+	}
+	c.Conn, c.Addr = s.conn, s.addr
+	s.conn = nil
+	return true
+}
+
+// permit judges one address of an allowed destination.
+func (g *Gate) permit(r Request, a netip.Addr, asked bool) error {
+	if r.Dest.Host.Addr().IsValid() {
+		return nil // it was judged as what was asked for
+	}
+	ans := g.Judge(r.point(a))
+	switch class := g.class(a); {
+	case a.Zone() != "":
+		return refuse(ReasonAddress, "%s has the address %s, which names an interface", r.Dest.Host, a).toTask("%s has an address that may not be reached", r.Dest.Host)
+	case class != ClassPublic && !grants(ans.Range, a, class):
+		return refuse(ReasonAddress, "%s has the address %s: %s, which only a rule about that address grants", r.Dest.Host, a, class).
+			toTask("%s has an address that only a rule about that address grants; the record of the task says which", r.Dest.Host)
+	case ans.Verdict == task.VerdictAsk && !asked:
+		return refuse(ReasonAsk, "%s has the address %s, about which a person is to be asked, and was not by this name: %s", r.Dest.Host, a, ans.Rule).
+			toTask("%s has an address about which a person is to be asked", r.Dest.Host)
+	case ans.Verdict != task.VerdictAllow && ans.Verdict != task.VerdictAsk:
+		return refuse(ReasonRule, "%s has the address %s: %s", r.Dest.Host, a, ans.Rule).toTask("%s has an address that a rule denies", r.Dest.Host)
+	}
+	return nil
 }
 
 // class is ClassOf, and knows this machine's own public addresses.

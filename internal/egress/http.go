@@ -142,7 +142,7 @@ func (s *session) forward(h *head, u URL) bool {
 		s.refuse(nil, h.method+" "+h.target, err)
 		return false
 	}
-	x := &sending{g: s.g, h: h, to: d, target: u.Path, tls: s.ended}
+	x := &sending{g: s.g, h: h, to: d, target: u.Path, tls: s.ended, spare: s.spare}
 	if h.body() {
 		x.body = h.bodyOf(s.br)
 	}

@@ -26,8 +26,9 @@ type sending struct {
 	// trailer of the request, which is there once the body was read; nil: none.
 	trailer http.Header
 
-	c    *Conn
-	loan Loan
+	spare *spare // that it may take; nil: none
+	c     *Conn
+	loan  Loan
 }
 
 // front is the program's end of a request.
@@ -60,7 +61,7 @@ func (x *sending) do(ctx context.Context, f front) (keep bool) {
 	hold := x.g.hold(x.h, x.to, x.target, x.tls, x.body)
 	defer hold.release()
 	hold.more, hold.watch = f.proceed, f.watch
-	r.act, r.hold = hold.act, hold
+	r.act, r.hold, r.spare = hold.act, hold, x.spare
 	c, err := x.g.Open(ctx, r)
 	if err != nil {
 		f.answer(err)

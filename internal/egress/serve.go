@@ -78,10 +78,11 @@ func (g *Gate) serve(l net.Listener, handle func(*session)) error {
 
 // session is one connection of a program inside.
 type session struct {
-	g    *Gate
-	conn net.Conn
-	in   *timed
-	br   *bufio.Reader // of in
+	g     *Gate
+	conn  net.Conn
+	in    *timed
+	br    *bufio.Reader // of in
+	spare *spare        // of the tunnel that the requests came in; nil: none
 	// ended says that conn is what is inside TLS that the gate ended.
 	ended bool
 }
@@ -309,8 +310,9 @@ func (s *session) tunnel(d Dest, c *Conn) {
 			p.fail(refuse(ReasonProtocol, "%s spoke first, and got HTTP", d))
 			return
 		}
-		c.finish(nil)
 		// Each request is decided about by itself from here on.
+		s.spare = c.release()
+		defer s.spare.close()
 		s.br = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(first), s.br), 4096)
 		s.http(&d)
 		return

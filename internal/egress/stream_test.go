@@ -3,11 +3,14 @@ package egress
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -232,6 +235,43 @@ func TestSlow(t *testing.T) {
 	c.Write([]byte("hello"))
 	io.Copy(io.Discard, c)
 	if o := w.notes.finished(t); o[0].Reason != ReasonTimeout || o[0].Up != 5 {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestOneDialForPlainHTTPInATunnel: the connection that a tunnel began with takes its
+// first request; every other has its own.
+func TestOneDialForPlainHTTPInATunnel(t *testing.T) {
+	var dials atomic.Int32
+	var d net.Dialer
+	port := web(t, nil)
+	w := open(t, Config{Judge: only("good.test"), Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		dials.Add(1)
+		return d.DialContext(ctx, "tcp", to.String())
+	}})
+	dest := fmt.Sprintf("good.test:%d", port)
+	c, head := w.tunnelTo(t, dest)
+	if !strings.Contains(head, " 200 ") {
+		t.Fatal(head)
+	}
+	br := bufio.NewReader(c)
+	for i := range 3 {
+		fmt.Fprintf(c, "GET /%d HTTP/1.1\r\nHost: %s\r\n\r\n", i, dest)
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, _ := io.ReadAll(resp.Body); !strings.Contains(string(b), fmt.Sprintf("/%d ", i)) || int(dials.Load()) != i+1 {
+			t.Errorf("%q after %d dials", b, dials.Load())
+		}
+	}
+	// One that says nothing leaves no connection behind.
+	c, _ = w.tunnelTo(t, dest)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: other.test\r\n\r\n")
+	if b, _ := io.ReadAll(c); !strings.Contains(string(b), " 403 ") {
+		t.Errorf("%q", b)
+	}
+	if o := w.notes.finished(t); len(o) != 5 {
 		t.Errorf("%+v", o)
 	}
 }

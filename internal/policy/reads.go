@@ -53,6 +53,11 @@ func (r *Rules) Reads(p EgressPoint) bool {
 	return may && part && (some || !all)
 }
 
+// OneGrant are rules that allow e and nothing else.
+func OneGrant(e Egress) *Rules {
+	return &Rules{Net: Set[NetMode]{Value: NetAllowlist}, Granted: []Granted{{Item: Item{Egress: &e}}}}
+}
+
 // ReadPlaces lists the rules that have TLS read: see Reads. Those about port 80 alone
 // are not among them.
 func (r *Rules) ReadPlaces() (out []string) {

@@ -39,6 +39,7 @@ func TestAllowLater(t *testing.T) {
 		}
 		for args, want := range map[string]string{
 			"lan.test:80": "denied: egress lan.test", "**:443": "open --net open", "0.0.0.0/0:80": "open --net open", "nonsense:x": "no HOST:PORT",
+			"GET https://b.test/x": "made without that",
 		} {
 			if r := p.Caisson(p.t, p.repo, "allow", task, args); r.Exit == 0 || !strings.Contains(r.Stderr, want) {
 				p.t.Errorf("%s: %v", args, r)
