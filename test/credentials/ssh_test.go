@@ -177,7 +177,7 @@ print("alone", last[0])
 // TestAgentAttacks: what is asked of the agent inside without being a login, or
 // once more, is not signed; the person's own agent signs all of it.
 func TestAgentAttacks(t *testing.T) {
-	each(t, func(p *place) {
+	one(t, func(p *place) {
 		if _, err := exec.LookPath("python3"); err != nil {
 			p.t.Skip("no python3 to speak to an agent")
 		}
@@ -199,7 +199,7 @@ func TestAgentAttacks(t *testing.T) {
 // the key, the host and the user; what the policy lends no more is not to be had
 // from then on.
 func TestProduction(t *testing.T) {
-	each(t, func(p *place) {
+	one(t, func(p *place) {
 		p.agent()
 		prod := strings.Replace(lentSSH, "    class: dev\n", "", 1)
 		p.policy(prod)
@@ -239,6 +239,55 @@ func TestProduction(t *testing.T) {
 		record := p.OK(p.t, p.repo, "log", "--json", task)
 		if strings.Count(record, `"credential.signed"`) != 2 {
 			p.t.Errorf("on record: %s", record)
+		}
+	})
+}
+
+// TestKeyFile: a private key can lie in a file, and a host be named by its key; a
+// loan ends after the uses that it has.
+func TestKeyFile(t *testing.T) {
+	one(t, func(p *place) {
+		p.agent()
+		p.Write(p.t, p.Home+"/.ssh/known_hosts", "", 0o600)
+		for i, kv := range p.Env {
+			if strings.HasPrefix(kv, "SSH_AUTH_SOCK=") {
+				p.Env[i] = "SSH_AUTH_SOCK="
+			}
+		}
+		p.policy(`version: 1
+credentials:
+  deploy:
+    from: {file: ~/.ssh/deploy}
+    as: ssh
+    class: dev
+    uses: 2
+    host_keys: ["` + hostKey(p.t, "git.test") + `"]
+    to: [{host: git.test}]
+`)
+		task := p.open("--net", "allowlist", "--allow", "git.test:22", "--lend", "deploy")
+		for i, inside := range []bool{true, true, false} {
+			if r := p.sh(task, sshQuiet+"git@git.test true"); (r.Exit == 0) != inside {
+				p.t.Errorf("use %d: %v", i+1, r)
+			}
+		}
+		private, err := os.ReadFile(p.Home + "/.ssh/deploy")
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		text := strings.Split(string(private), "\n")[2]
+		if record := p.OK(p.t, p.repo, "log", "--json", task); strings.Contains(record, text) || !strings.Contains(record, "used 2 times") {
+			p.t.Errorf("on record: %s", record)
+		}
+		if r := p.sh(task, "env; grep -rsF '"+text+"' /run /etc /tmp ~; ls -la ~/.ssh"); strings.Contains(r.Stdout, text) || strings.Contains(r.Stdout, "deploy") {
+			p.t.Errorf("the key is inside: %v", r)
+		}
+		// A file that others can read is none.
+		if err := os.Chmod(p.Home+"/.ssh/deploy", 0o644); err != nil {
+			p.t.Fatal(err)
+		}
+		task = p.open("--net", "allowlist", "--allow", "git.test:22", "--lend", "deploy")
+		if r := p.sh(task, sshQuiet+"git@git.test true"); r.Exit == 0 {
+			p.t.Error("a key that others can read is lent")
 		}
 	})
 }

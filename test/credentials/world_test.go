@@ -279,6 +279,21 @@ func each(t *testing.T, f func(p *place)) {
 	})
 }
 
+// one is each for what depends on no identity: it takes the unprivileged one, and
+// with CAISSON_TEST_FULL all.
+func one(t *testing.T, f func(p *place)) {
+	t.Helper()
+	if os.Getenv("CAISSON_TEST_FULL") != "" {
+		each(t, f)
+		return
+	}
+	if noWorld != "" {
+		t.Skip("no network namespace of its own: " + noWorld)
+	}
+	id := harness.NewIdentity(t, "user", harness.UserOf())
+	f(&place{id, t, id.Repo(t, map[string]string{"a.txt": "a\n"})})
+}
+
 // policy writes the person's own policy.
 func (p *place) policy(text string) {
 	p.t.Helper()
