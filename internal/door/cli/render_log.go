@@ -39,7 +39,7 @@ var phrases = map[string]string{
 	"supervisor.lost": "supervisor lost", "channel.poisoned": "channel poisoned", "call.canceled": "cancellation", "call.refused": "command refused",
 	"limit.hit": "limit hit", "work.found": "work found", "rescue.intent": "about to rescue", "rescue.done": "rescued",
 	"rescue.failed": "rescue failed", "cleanup.intent": "about to remove", "cleanup.outcome": "removed",
-	"credential.lent": "credential about to be read", "credential.used": "credential used", "credential.refused": "credential refused",
+	"credential.lent": "credential about to be read", "credential.used": "credential used", "credential.signed": "signed with a lent key of SSH", "credential.refused": "credential refused",
 	"credential.astray": "placeholder of no use", "credential.back": "credential taken back",
 	"port.published": "port published", "port.refused": "not let in at a published port", "port.withdrawn": "port withdrawn",
 	"install.intent": "about to install dependencies", "install.outcome": "dependencies installed",
