@@ -216,7 +216,10 @@ func gitServer(name string) http.Handler {
 func repository(t *testing.T, path string) {
 	t.Helper()
 	at := filepath.Join(worldDir, "repos", path)
-	script := `set -e; rm -rf "$1"; mkdir -p "$1"; git init -q --bare -b main "$1"; git -C "$1" config http.receivepack true
+	if err := os.RemoveAll(at); err != nil { // of a run before; the server over HTTPS runs as this process
+		t.Fatal(err)
+	}
+	script := `set -e; mkdir -p "$1"; git init -q --bare -b main "$1"; git -C "$1" config http.receivepack true
 t=$(mktemp -d); cd "$t"; git init -q -b main .; echo hello >a.txt; git add a.txt; git commit -qm first; git push -q "$1" main; rm -rf "$t"`
 	if out, err := asServer("sh", "-c", script, "sh", at).CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
@@ -312,4 +315,22 @@ func (p *place) outside(line string) harness.Result {
 	bin := p.Tmp + "/bin"
 	p.Write(p.t, bin+"/ssh", "#!/bin/sh\nexec /usr/bin/ssh -o UserKnownHostsFile=$HOME/.ssh/known_hosts \"$@\"\n", 0o755)
 	return harness.Run(p.t, p.Command(p.t.Context(), p.repo, "bash", "-c", "PATH="+bin+":$PATH\n"+line))
+}
+
+// answer waits for one question, whose text must have part in it, and answers it.
+func (p *place) answer(verb, part string, flags ...string) {
+	p.t.Helper()
+	type question struct{ ID, Call string }
+	var q question
+	harness.Eventually(p.t, "a question", func() bool {
+		l := harness.Decode[struct{ Questions []question }](p.t, p.OK(p.t, p.repo, "approve", "--json"))
+		if len(l.Questions) == 1 {
+			q = l.Questions[0]
+		}
+		return len(l.Questions) == 1
+	})
+	if !strings.Contains(q.Call, part) {
+		p.t.Errorf("%q is not in the question %q", part, q.Call)
+	}
+	p.OK(p.t, p.repo, append([]string{verb, q.ID}, flags...)...)
 }
