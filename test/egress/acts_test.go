@@ -200,3 +200,42 @@ func TestActsAsked(t *testing.T) {
 		}
 	})
 }
+
+// TestPushInTLS: a push inside TLS stops where the policy has that host read, and
+// nowhere else, which the plan says.
+func TestPushInTLS(t *testing.T) {
+	one(t, func(p *place) {
+		bare := p.remote("r.git")
+		push := func(ref string) string {
+			return commit + "git push -q https://a.test/git/r.git HEAD:refs/heads/" + ref
+		}
+		tunnel := p.open("--allow", "a.test:443")
+		if r := p.sh(tunnel, push("unseen")); r.Exit != 0 || p.refs(bare) != "refs/heads/unseen" {
+			p.t.Fatalf("nobody reads this, so nobody is asked: %v", r)
+		}
+		p.OK(p.t, p.repo, "close", "--discard", tunnel)
+		p.userPolicy("version: 1\noutward: {read: [a.test], ask: [{host: a.test, methods: [POST], path: /v1/charges}]}\n")
+		if s := p.OK(p.t, p.repo, "plan", "--allow", "a.test:443"); !strings.Contains(s, "plain HTTP, TLS to a.test") {
+			p.t.Error(s)
+		}
+		task := p.open("--allow", "a.test:443")
+		r, q := p.answered(task, push("denied"), "deny", "--reason", "not this branch")
+		if r.Exit == 0 || strings.Contains(p.refs(bare), "denied") || !strings.Contains(q.Script, "makes refs/heads/denied at ") || !strings.Contains(q.Tool, "push at https://a.test:443/git/r.git/git-receive-pack") {
+			p.t.Errorf("%v %+v", r, q)
+		}
+		if r, _ = p.answered(task, push("yes"), "approve"); r.Exit != 0 || !strings.Contains(p.refs(bare), "refs/heads/yes") {
+			p.t.Errorf("%v %s", r, p.refs(bare))
+		}
+		for _, version := range []string{"--http1.1", "--http2"} {
+			if r, q = p.answered(task, "curl -sS "+version+" -d amount=5 https://a.test/v1/charges", "deny", "--reason", "too much"); !strings.Contains(r.Stdout, "a person denied it: too much") || !strings.Contains(q.Script, "amount=5") {
+				p.t.Errorf("%s: %v %+v", version, r, q)
+			}
+			if r, q = p.answered(task, "curl -sS "+version+" -X DELETE https://a.test/x?y=1", "approve"); !strings.Contains(r.Stdout, "DELETE /x") || !strings.Contains(q.Script, "DELETE https://a.test:443/x?y=1") {
+				p.t.Errorf("%s: %v %+v", version, r, q)
+			}
+		}
+		if r := p.sh(task, "git ls-remote https://a.test/git/r.git"); r.Exit != 0 || !strings.Contains(r.Stdout, "refs/heads/yes") {
+			p.t.Error(r)
+		}
+	})
+}
