@@ -75,7 +75,7 @@ func (s *Server) Serve(l net.Listener) error {
 	defer stop()
 	defer s.served.Wait()
 	defer l.Close()
-	for {
+	for pause := time.Duration(0); ; {
 		select {
 		case s.room <- struct{}{}:
 		case <-s.ctx.Done():
@@ -83,11 +83,22 @@ func (s *Server) Serve(l net.Listener) error {
 		}
 		c, err := l.Accept()
 		if err != nil {
-			if s.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			<-s.room
+			switch {
+			case s.ctx.Err() != nil, errors.Is(err, net.ErrClosed):
 				return nil
+			case pause > 10*time.Second:
+				return err
 			}
-			return err
+			// The machine is out of descriptors, or the client is gone already.
+			pause = max(5*time.Millisecond, 2*pause)
+			select {
+			case <-time.After(pause):
+			case <-s.ctx.Done():
+			}
+			continue
 		}
+		pause = 0
 		s.served.Go(func() {
 			defer func() { _ = c.Close(); <-s.room }()
 			done := context.AfterFunc(s.ctx, func() { _ = c.Close() })

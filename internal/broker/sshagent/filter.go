@@ -108,7 +108,7 @@ func (f *Filter) Serve(l net.Listener) error {
 	stop := context.AfterFunc(f.ctx, func() { _ = l.Close() })
 	defer stop()
 	defer l.Close()
-	for {
+	for pause := time.Duration(0); ; {
 		c, err := l.Accept()
 		if f.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 			if c != nil {
@@ -117,8 +117,18 @@ func (f *Filter) Serve(l net.Listener) error {
 			return nil
 		}
 		if err != nil {
-			return err
+			if pause > 10*time.Second {
+				return err
+			}
+			// The machine is out of descriptors, or the client is gone already.
+			pause = max(5*time.Millisecond, 2*pause)
+			select {
+			case <-time.After(pause):
+			case <-f.ctx.Done():
+			}
+			continue
 		}
+		pause = 0
 		f.mu.Lock()
 		full := len(f.conns) >= maxConns
 		if !full && !f.ended {
