@@ -3,6 +3,7 @@ package egress
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -441,5 +442,43 @@ func TestCertificatesOfABoundary(t *testing.T) {
 	}
 	if len(a.leaves) > maxLeaves {
 		t.Errorf("%d certificates are kept", len(a.leaves))
+	}
+}
+
+// A program that gives up waiting ends what it asked for, as in a tunnel.
+func TestWhoIsGoneWaitsForNothingInsideTLS(t *testing.T) {
+	begun, over := make(chan bool, 1), make(chan bool, 1)
+	port, roots := secureWeb(t, true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			io.WriteString(w, "data\n\n")
+			w.(http.Flusher).Flush()
+		}
+		begun <- true
+		<-r.Context().Done()
+		over <- true
+	}))
+	w := reading(t, Config{Roots: roots}, port)
+	for _, two := range []bool{false, true} {
+		for _, q := range []struct{ method, path, body string }{{"GET", "/", ""}, {"GET", "/events", ""}, {"POST", "/in", "hello"}, {"POST", "/in/events", "hello"}} {
+			c := w.client(t, two)
+			ctx, cancel := context.WithCancel(t.Context())
+			req, _ := http.NewRequestWithContext(ctx, q.method, w.url(q.path), strings.NewReader(q.body))
+			done := make(chan error, 1)
+			go func() {
+				resp, err := c.Do(req)
+				if err == nil {
+					_, err = io.ReadAll(resp.Body)
+					resp.Body.Close()
+				}
+				done <- err
+			}()
+			<-begun
+			cancel()
+			<-over
+			if err := <-done; err == nil {
+				t.Error("an answer after all")
+			}
+		}
 	}
 }
