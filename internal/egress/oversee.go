@@ -33,6 +33,10 @@ func (o *overseer) begin(ctx context.Context) {
 			return
 		case <-watched.Done():
 		}
+		if o.x.tls { // there an end is one of both directions
+			o.leave()
+			return
+		}
 		t := time.NewTimer(o.x.g.Timeouts.Head)
 		defer t.Stop()
 		select {
