@@ -24,7 +24,7 @@ var Parts = []Part{
 	{"egress", "host", "One name, *.NAME (one label more), **.NAME (any number more, at least one), ** (every name) or @origin (the hosts of the repository's remotes).", "example.com"},
 	{"egress", "cidr", "A range of addresses, held against the address that is connected to.", "10.0.0.0/8"},
 	{"egress", "ports", "Ports, and ranges of them.", "443, 8000-8100"},
-	{"egress", "methods", "HTTP methods. Where nobody can read the method, what is granted for some is not granted, and what is denied for some is denied.", "GET, POST"},
+	{"egress", "methods", "HTTP methods. A rule with methods or a path has TLS to what it names end at the gate, where the rest of the place is not allowed as a whole. Where nobody can read the method all the same, what is granted for some is not granted, and what is denied for some is denied.", "GET, POST"},
 	{"egress", "path", "A path of the URL and everything below it.", "/api"},
 	{"mounts", "path", "An absolute path; ~ is the home of the task's owner. A denied path also denies what is above it, for it would come along.", "~/.ssh"},
 	{"mounts", "mode", "Not given: ro where it is granted, both where it is denied. A denied rw denies writing only.", "ro, rw"},
