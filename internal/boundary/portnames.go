@@ -82,11 +82,16 @@ func (m *Manager) answerNames(ctx context.Context) {
 // frontStands says whether a process of this user answers at N: who got it first
 // may be somebody else, whose answers nobody is to be sent to.
 func (m *Manager) frontStands() bool {
+	return oursListens(frontPort())
+}
+
+// oursListens says whether a process of this user waits at a port of 127.0.0.1.
+func oursListens(port int) bool {
 	all, err := sys.TCPSockets("self")
 	if err != nil {
 		return false
 	}
-	want := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(frontPort()))
+	want := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
 	for _, s := range all {
 		if s.State == sys.TCPListen && s.Local == want {
 			return s.UID == os.Getuid()
@@ -95,7 +100,8 @@ func (m *Manager) frontStands() bool {
 	return false
 }
 
-// portOf finds a port of a ready task by the task's name or id.
+// portOf finds a port of a ready task by the task's name or id. Of a task whose
+// supervisor was killed the view is left over: its port may be another's by now.
 func (m *Manager) portOf(ctx context.Context, name, port string) int {
 	inside, err := strconv.Atoi(port)
 	if err != nil {
@@ -109,8 +115,11 @@ func (m *Manager) portOf(ctx context.Context, name, port string) int {
 		if t.View.State != task.Ready || !strings.EqualFold(t.View.Name, name) && string(t.ID()) != name {
 			continue
 		}
+		if t.Supervisor == nil || sys.Look(identOf(t.Supervisor.Process)) != sys.Living {
+			continue
+		}
 		for _, p := range t.View.Ports {
-			if p.Inside == inside {
+			if p.Inside == inside && oursListens(p.Host) {
 				return p.Host
 			}
 		}

@@ -18,7 +18,8 @@ import (
 type TCPSocket struct {
 	Local, Remote netip.AddrPort // IPv4 in IPv6 is IPv4
 	State         int
-	UID           int // who made it
+	UID           int  // who made it; 0 of one that is not Held
+	Held          bool // some process has it open
 }
 
 // States of TCPSocket.
@@ -54,7 +55,7 @@ func parseTCPSockets(r io.Reader) (out []TCPSocket) {
 	sc.Scan() // names of columns
 	for n := 0; sc.Scan() && n < maxTCPSockets; n++ {
 		f := strings.Fields(sc.Text())
-		if len(f) < 8 {
+		if len(f) < 10 {
 			continue
 		}
 		local, err := tableAddress(f[1])
@@ -62,7 +63,7 @@ func parseTCPSockets(r io.Reader) (out []TCPSocket) {
 		state, err3 := strconv.ParseUint(f[3], 16, 8)
 		uid, err4 := strconv.ParseUint(f[7], 10, 32)
 		if errors.Join(err, err2, err3, err4) == nil {
-			out = append(out, TCPSocket{local, remote, int(state), int(uid)})
+			out = append(out, TCPSocket{local, remote, int(state), int(uid), f[9] != "0"})
 		}
 	}
 	return out
@@ -85,7 +86,8 @@ func tableAddress(s string) (netip.AddrPort, error) {
 }
 
 // PeerUID says whose the other end of a connection over loopback is that was
-// accepted here. What cannot be told is an error.
+// accepted here. What cannot be told is an error: of an end that was closed, after
+// it said something, the kernel tells nobody's number, which is also root's.
 func PeerUID(c net.Conn) (int, error) {
 	here, ok1 := c.LocalAddr().(*net.TCPAddr)
 	there, ok2 := c.RemoteAddr().(*net.TCPAddr)
@@ -101,7 +103,7 @@ func PeerUID(c net.Conn) (int, error) {
 		return -1, err
 	}
 	for _, s := range all {
-		if s.Local == remote && s.Remote == local && s.State != TCPTimeWait && s.State != TCPListen {
+		if s.Local == remote && s.Remote == local && s.State != TCPTimeWait && s.State != TCPListen && s.Held {
 			return s.UID, nil
 		}
 	}

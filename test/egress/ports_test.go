@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -40,6 +41,7 @@ def at(family, addr):
     def one(c):
         f = c.makefile("rwb")
         for line in f:
+            with open("/tmp/heard", "ab") as h: h.write(line)
             f.write(b"inside said " + line); f.flush()
         c.close()
     def loop():
@@ -105,6 +107,18 @@ func TestPorts(t *testing.T) {
 		if os.Getuid() == 0 {
 			if got := p.ask(first, harness.UserID+1); got != "" {
 				p.t.Errorf("another user got %q", got)
+			}
+			// Who says something and is gone is nobody to the kernel, and nobody's number is
+			// root's: what was said must not arrive.
+			blind := p.Command(p.t.Context(), p.repo, "bash", "-c", fmt.Sprintf("for i in $(seq 100); do (exec 3<>/dev/tcp/127.0.0.1/%d && echo blind >&3); done", first))
+			blind.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: harness.UserID + 1, Gid: harness.UserID + 1}}
+			blind.Dir = "/"
+			harness.Run(p.t, blind)
+			if got := p.ask(first, p.UID); got != "inside said hello" {
+				p.t.Errorf("after another user the owner got %q", got)
+			}
+			if r := p.sh(one, "cat /tmp/heard"); !strings.Contains(r.Stdout, "hello") || strings.Contains(r.Stdout, "blind") {
+				p.t.Errorf("what another user said blindly: %v", r)
 			}
 			until(p.t, "that another user was refused is not on record", func() bool {
 				return strings.Contains(p.OK(p.t, p.repo, "log", one), "may not connect")
@@ -202,6 +216,18 @@ func TestPortsOfRun(t *testing.T) {
 		p.Caisson(p.t, p.repo, "close", "--discard", task)
 		named("8000.second", "second")
 		named("8000."+task, "no such port")
+		// Of a task whose supervisor was killed nobody's port is meant, whoever took it.
+		third := p.open("--name", "third", "--publish", "8000")
+		gone := p.portsOf(third)[8000]
+		p.killSupervisor(third)
+		p.closed(gone, "killed")
+		thief, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", gone))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		defer thief.Close()
+		go http.Serve(thief, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "stolen") }))
+		named("8000.third", "no such port")
 		task, at = other, p.portsOf(other)[8000]
 		if v := p.OK(p.t, p.repo, "show", task); !strings.Contains(v, fmt.Sprintf("8000 at 127.0.0.1:%d", at)) {
 			p.t.Error(v)
