@@ -266,7 +266,7 @@ func (c *Credential) Check() error {
 	case time.Duration(c.Lifetime) > 24*time.Hour:
 		return errors.New("lifetime: 24h at most; it is read again after that")
 	case strings.Trim(c.Form, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || len(c.Form) > 40:
-		return fmt.Errorf("form: %q is no beginning of a token: letters, digits and - _ .", clip(c.Form))
+		return fmt.Errorf("form: %q is no beginning of a token: only letters, digits, dots, dashes and underscores", clip(c.Form))
 	}
 	for _, k := range slices.Concat(c.Keys, c.Sign) {
 		if k == "" || len(k) > 200 || strings.ContainsFunc(k, func(r rune) bool { return r < ' ' || r == 0x7f }) {
@@ -324,7 +324,7 @@ type Handles map[string]*Credential
 func (h *Handles) Check() error {
 	for n := range *h {
 		if n == "" || len(n) > 60 || strings.Trim(n, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" || strings.HasPrefix(n, "-") || strings.HasPrefix(n, ".") {
-			return fmt.Errorf("%q is no handle: small letters, digits and - _ .", clip(n))
+			return fmt.Errorf("%q is no handle: small letters, digits, dots, dashes and underscores only", clip(n))
 		}
 	}
 	return nil
