@@ -133,8 +133,10 @@ func (m *Manager) mayAsk(ctx context.Context, l *live, k *toolCall) (needless bo
 }
 
 // reaches says whether the rules of this moment let all of e out.
-func (l *live) reaches(e policy.Egress) bool {
-	r := l.leaving.Load()
+func (l *live) reaches(e policy.Egress) bool { return lets(l.leaving.Load(), e) }
+
+// lets says whether rules let all of e out.
+func lets(r *policy.Rules, e policy.Egress) bool {
 	if r == nil {
 		return false
 	}

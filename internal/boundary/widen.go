@@ -120,7 +120,27 @@ func (m *Manager) mayWiden(ctx context.Context, l *live, who policy.Delegatee, e
 		}
 		return false, err
 	}
-	return who != "user", nil
+	return who != "user", m.parentReaches(ctx, t.View.Parent, e)
+}
+
+// parentReaches refuses what the parent of a child task may not reach.
+func (m *Manager) parentReaches(ctx context.Context, parent task.ID, e policy.Egress) error {
+	if parent == "" {
+		return nil
+	}
+	t, err := m.cfg.DB.Task(ctx, parent)
+	if err != nil {
+		return err
+	}
+	d, err := m.again(ctx, &t.View)
+	if err != nil {
+		return err
+	}
+	if !lets(d.leaving, e) {
+		return task.Errorf(task.CodeDenied, "allow", "a child of task %s has at most its authority, and that may not reach %s", parent, e).
+			WithHint("`caisson allow %s %s` lets the parent reach it", parent, addable(e))
+	}
+	return nil
 }
 
 // addable is e as `caisson allow` takes it.

@@ -68,6 +68,9 @@ func (x *sending) do(ctx context.Context, f front) (keep bool) {
 		return false
 	}
 	x.c, x.body = c, hold.sent()
+	if hold.looks != nil {
+		x.trailer = nil // nobody was shown it
+	}
 	raw := c.Conn
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()

@@ -239,3 +239,23 @@ func TestPushInTLS(t *testing.T) {
 		}
 	})
 }
+
+// TestHeldDies: what waits for an answer when its task is killed is sent never, and
+// nothing of it stays.
+func TestHeldDies(t *testing.T) {
+	one(t, func(p *place) {
+		task := p.open(allow(granted)...)
+		taken()
+		cmd := p.begin("exec", task, "--", "bash", "-c", "head -c 3000000 /dev/zero | curl -sS -X DELETE -T - http://a.test/x")
+		q := p.question()
+		p.killSupervisor(task)
+		_ = cmd.Wait()
+		if r := p.Caisson(p.t, p.repo, "approve", q.ID); r.Exit == 0 {
+			p.t.Errorf("an answer to a question of a dead task: %v", r)
+		}
+		p.Caisson(p.t, p.repo, "reap")
+		if got := taken(); len(got) > 0 {
+			p.t.Errorf("the world saw %q", got)
+		}
+	})
+}

@@ -45,6 +45,10 @@ func TestAllowLater(t *testing.T) {
 				p.t.Errorf("%s: %v", args, r)
 			}
 		}
+		child := p.open("--parent", other, "--allow", "a.test:80")
+		if r := p.Caisson(p.t, p.repo, "allow", child, "b.test:80"); r.Exit == 0 || !strings.Contains(r.Stderr, "at most its authority") {
+			p.t.Errorf("a child got more than its parent: %v", r)
+		}
 		none := p.open()
 		if r := p.Caisson(p.t, p.repo, "allow", none, "b.test:80"); r.Exit == 0 || !strings.Contains(r.Stderr, "--net allowlist") {
 			p.t.Errorf("a task without a way out got one: %v", r)
