@@ -38,7 +38,7 @@ func TestFlows(t *testing.T) {
 					"slow taker": {"curl -sS --limit-rate 6M S://a.test/big?n=3000000 | wc -c", "3000000\n"},
 					"many":       {"for i in 1 2 3; do curl -sS --parallel --parallel-max 20 'S://a.test/many/[1-20]'; done | grep -c 'GET /many'", "60\n"},
 				} {
-					if way == "socks" && what != "download" && what != "events" {
+					if way == "socks" && what != "download" && what != "events" || way == "direct" && scheme == "https" && strings.HasPrefix(what, "slow") {
 						continue
 					}
 					if r := p.sh(task, set+strings.ReplaceAll(c.line, "S://", scheme+"://")); !strings.Contains(r.Stdout, c.want) || r.Exit != 0 {
@@ -159,6 +159,9 @@ func TestBrowser(t *testing.T) {
 		task := p.open("--allow", "a.test:80", "--allow", "a.test:443")
 		for _, set := range []string{"", bare} {
 			for _, scheme := range []string{"http", "https"} {
+				if (set == "") == (scheme == "http") && os.Getenv("CAISSON_TEST_FULL") == "" {
+					continue
+				}
 				taken()
 				r := p.sh(task, set+fmt.Sprintf("%s --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --ignore-certificate-errors --user-data-dir=$(mktemp -d) --timeout=60000 --dump-dom %s://a.test/page 2>/tmp/err; tail /tmp/err", chromium, scheme))
 				got := taken()

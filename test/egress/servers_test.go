@@ -78,6 +78,20 @@ func realServers(mux *http.ServeMux) {
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprint(w, page)
 	})
+	// A page that asks for what other ports of the reader's machine have.
+	mux.HandleFunc("/attack", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<!DOCTYPE html><img src=/hold><script>
+const n = %q, tries = [];
+for (const h of ['127.0.0.1', 'localhost', '5173.dev.localhost', 'local.test']) {
+  const u = h + ':' + n;
+  tries.push(fetch('http://' + u + '/secret', {mode: 'no-cors'}), fetch('http://' + u + '/api', {method: 'POST', mode: 'no-cors', body: 'x'}));
+  tries.push(new Promise(done => { const s = new WebSocket('ws://' + u + '/ws'); s.onopen = s.onerror = s.onclose = done; }));
+  tries.push(new Promise(done => { const i = new Image(); i.onload = i.onerror = done; i.src = 'http://' + u + '/picture'; }));
+}
+Promise.allSettled(tries).then(() => fetch('/result?tried'));
+</script>`, r.URL.Query().Get("port"))
+	})
 	mux.HandleFunc("/result", func(w http.ResponseWriter, r *http.Request) {
 		text, _ := url.QueryUnescape(r.URL.RawQuery)
 		note("result %s", text)
