@@ -216,7 +216,7 @@ func (e *entry) strays(r *Request, given bool) {
 	e.astray[key] = true
 	e.mu.Unlock()
 	if !told {
-		e.d.cfg.Recorder.Astray(h, r.Crossing, where+" of a request to "+r.Host)
+		e.d.cfg.Recorder.Astray(h, r.Crossing, r.Host+": "+where)
 	}
 }
 

@@ -101,7 +101,7 @@ func TestLendOnlyThere(t *testing.T) {
 		"present, absent":   {h: Handle{As: Bearer}, header: nothing},
 		"plain HTTP":        {h: Handle{As: Bearer}, header: auth("Bearer "), change: func(r *Request, _ string) { r.TLS = false }, astray: "the field Authorization"},
 		"always, plain":     {h: Handle{As: Bearer, Always: true}, header: nothing, change: func(r *Request, _ string) { r.TLS = false }},
-		"another host":      {h: Handle{As: Bearer}, header: auth("Bearer "), change: func(r *Request, _ string) { r.Host = "b.example" }, astray: "to b.example"},
+		"another host":      {h: Handle{As: Bearer}, header: auth("Bearer "), change: func(r *Request, _ string) { r.Host = "b.example" }, astray: "b.example: the field"},
 		"no host":           {h: Handle{As: Bearer}, header: auth("Bearer "), change: func(r *Request, _ string) { r.Host = "" }, astray: "the field Authorization"},
 		"host below":        {h: Handle{As: Bearer}, header: auth("Bearer "), change: func(r *Request, _ string) { r.Host = "x.a.example" }, astray: "the field"},
 		"another port":      {h: Handle{As: Bearer}, header: auth("Bearer "), change: func(r *Request, _ string) { r.Port = 8443 }, astray: "the field"},

@@ -152,5 +152,5 @@ func (p Placeholder) elsewhere(h *Handle, r *Request, counted bool) string {
 	if in(r.Query) {
 		places = append(places, "the query")
 	}
-	return strings.Join(places, ", ")
+	return strings.Join(places, "; ")
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -109,7 +110,12 @@ func startWorld(cert tls.Certificate) error {
 		if err != nil {
 			return err
 		}
-		go http.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}}), gitServer(name))
+		server := &http.Server{Handler: answers(name), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, ErrorLog: log.New(io.Discard, "", 0)}
+		go server.ServeTLS(l, "", "")
+		if l, err = net.Listen("tcp", addr+":80"); err != nil {
+			return err
+		}
+		go http.Serve(l, answers(name))
 	}
 	if os.Getuid() != 0 {
 		return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
