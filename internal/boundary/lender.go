@@ -119,7 +119,7 @@ func (d *lender) Lend(ctx context.Context, r *egress.Outgoing) (egress.Loan, err
 	ctx, stop := d.l.while(ctx)
 	defer stop()
 	loan, err := d.desk.Lend(ctx, &broker.Request{Crossing: r.Crossing, Host: r.Dest.Host.String(), Port: r.Dest.Port, TLS: r.TLS,
-		Method: r.Method, Path: r.Path, Query: r.Query, Header: r.Header, Length: r.Length})
+		Method: r.Method, Path: r.Path, Query: r.Query, Header: r.Header, Length: r.Length, Sum: r.Sum})
 	if err != nil || loan == nil {
 		return nil, err // of a nil *broker.Loan no interface that is not nil
 	}

@@ -28,6 +28,9 @@ type Outgoing struct {
 	Query    string      // without the ?
 	Header   http.Header // canonical names; without what ends at the gate
 	Length   int64       // of the body in bytes; -1: not known
+	// Sum reads the body to its end, keeps it and returns its SHA-256; what is kept
+	// is sent. A body that is too long for that is an error.
+	Sum func() ([]byte, error)
 }
 
 // Loan is what one request was given.

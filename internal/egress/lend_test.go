@@ -3,6 +3,8 @@ package egress
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +19,7 @@ type purse struct {
 	mu   sync.Mutex
 	out  []Outgoing
 	back int
+	sum  string
 	err  error
 }
 
@@ -25,6 +28,13 @@ func (p *purse) Reads(d Dest) bool { return d.Host.Name() == "example.com" }
 func (p *purse) Lend(_ context.Context, r *Outgoing) (Loan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if r.Path == "/summed" {
+		sum, err := r.Sum()
+		if err != nil {
+			return nil, err
+		}
+		p.sum = hex.EncodeToString(sum)
+	}
 	p.out = append(p.out, *r)
 	if p.err != nil || !r.TLS {
 		return nil, p.err
@@ -79,6 +89,20 @@ func TestLoansGoIntoRequestsAndOutOfAnswers(t *testing.T) {
 		w.notes.finished(t)
 		if p.back != 1 || len(p.out) != 1 || p.out[0].Path != "/x" || p.out[0].Query != "q=1" || !p.out[0].TLS || p.out[0].Crossing != 1 {
 			t.Errorf("%v: %+v", two, p)
+		}
+		// The digest of a body, before it is sent: of one with a length and one without.
+		for _, body := range []io.Reader{strings.NewReader("hello"), io.MultiReader(strings.NewReader("hello"))} {
+			p.sum = ""
+			if resp, err = c.Post(w.url("/summed"), "", body); err != nil {
+				t.Fatal(err)
+			}
+			b, _ = io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if sum := sha256.Sum256([]byte("hello")); p.sum != hex.EncodeToString(sum[:]) || string(b) != "Bearer *** identityhello" {
+				t.Errorf("%v: %s %q", two, p.sum, b)
+			}
+			w.notes.finished(t)
+			p.back--
 		}
 		resp, err = c.Get(w.url("/packed"))
 		if err != nil {

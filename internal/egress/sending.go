@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"maps"
@@ -79,7 +80,7 @@ func (x *sending) do(ctx context.Context, f front) (keep bool) {
 		two, err = x.g.tls.secure(ctx, c, x.to, x.h.minor == 2)
 	}
 	if err == nil {
-		err = x.borrow(ctx, r.Path)
+		err = x.borrow(ctx, r.Path, hold)
 	}
 	switch {
 	case err != nil:
@@ -97,7 +98,7 @@ func (x *sending) do(ctx context.Context, f front) (keep bool) {
 }
 
 // borrow gives the request what it is lent.
-func (x *sending) borrow(ctx context.Context, path string) error {
+func (x *sending) borrow(ctx context.Context, path string, hold *holding) error {
 	if x.g.Lender == nil {
 		return nil
 	}
@@ -106,17 +107,30 @@ func (x *sending) borrow(ctx context.Context, path string) error {
 	if x.h.chunked {
 		o.Length = -1
 	}
-	var fields []field
+	frames := func(f field) bool { return slices.Contains(framing, strings.ToLower(f.name)) }
 	for _, f := range x.h.fields {
-		if slices.Contains(framing, strings.ToLower(f.name)) {
-			fields = append(fields, f) // nothing is changed about where it ends
-		} else {
+		if !frames(f) {
 			o.Header.Add(f.name, f.value)
 		}
+	}
+	o.Sum = func() ([]byte, error) {
+		held, err := hold.all(ctx)
+		if err != nil {
+			return nil, err
+		}
+		x.body = hold.sent()
+		o.Header.Del("Expect") // it was told to send it
+		return hex.DecodeString(held.SHA256)
 	}
 	loan, err := x.g.Lender.Lend(ctx, o)
 	if err != nil {
 		return refuse(ReasonRule, "%s: %v", x.to, err)
+	}
+	var fields []field
+	for _, f := range x.h.fields {
+		if frames(f) {
+			fields = append(fields, f) // nothing is changed about where it ends
+		}
 	}
 	if x.loan = loan; loan == nil {
 		return nil

@@ -215,18 +215,6 @@ func (p *place) nowhere(task string) {
 	}
 }
 
-// one is each for what depends on no identity: it takes the unprivileged one, and
-// with CAISSON_TEST_FULL all.
-func one(t *testing.T, f func(p *place)) {
-	t.Helper()
-	if os.Getenv("CAISSON_TEST_FULL") != "" || noWorld != "" {
-		each(t, f)
-		return
-	}
-	id := harness.NewIdentity(t, "user", harness.UserOf())
-	f(&place{id, t, id.Repo(t, map[string]string{"a.txt": "a\n"})})
-}
-
 // TestComesBackClean is probe P46: a server that gives back what it was sent gives
 // nothing away, in whatever form, in header, body and trailer.
 func TestComesBackClean(t *testing.T) {
