@@ -284,8 +284,9 @@ func (p *passage) sign(ctx context.Context, h *broker.Handle, u sshagent.Use, si
 	d := p.lender
 	ctx, stop := d.l.while(ctx)
 	defer stop()
-	// The digest makes each question one of its own.
-	what := u.String() + ", request " + hex.EncodeToString(u.Digest[:8])
+	// The digest makes each question one of its own: all of it, for what is signed is
+	// chosen inside.
+	what := u.String() + ", request " + hex.EncodeToString(u.Digest[:])
 	return d.desk.Use(ctx, h.Name, broker.Question{Method: "sign", URL: what}, func(secret []byte) error {
 		keys, err := d.keys(h, secret)
 		if err != nil {

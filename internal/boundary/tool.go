@@ -235,6 +235,8 @@ func (l *live) target(k *toolCall) error {
 		return l.program(k, a)
 	case *contract.InstallDependenciesArgs:
 		return l.installer(k, a)
+	case *contract.FetchArgs:
+		return fetchable(k, a)
 	case *contract.RequestAccessArgs:
 		return l.access(k, a)
 	}

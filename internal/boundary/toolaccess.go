@@ -7,7 +7,6 @@ import (
 	"mime"
 	"net"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -77,25 +76,29 @@ func (l *live) access(k *toolCall, a *contract.RequestAccessArgs) error {
 	return nil
 }
 
+// fetchable refuses an address that the gate would not read, before rules about
+// calls are asked: they and the gate must speak of the same place.
+func fetchable(k *toolCall, a *contract.FetchArgs) error {
+	if _, _, err := egress.ParseWeb(a.URL); err != nil {
+		return badCall(k.tool, contract.Fail(contract.BadArgs, "url: %s", approval.Visible(short(err.Error(), 500))))
+	}
+	return nil
+}
+
 // endpoint is the destination that a call names, for rules about calls; nil: none.
 func (k *toolCall) endpoint() *policy.EgressPoint {
 	switch a := k.args.(type) {
 	case *contract.FetchArgs:
-		u, err := url.Parse(a.URL)
+		u, _, err := egress.ParseWeb(a.URL)
 		if err != nil {
-			return nil
+			return nil // it was refused: see fetchable
 		}
-		p := &policy.EgressPoint{Host: strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), Port: 80, Method: "GET", Path: u.EscapedPath()}
-		if strings.EqualFold(u.Scheme, "https") {
-			p.Port = 443
-		}
-		if n, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
-			p.Port = uint16(n)
-		}
+		path, _, _ := strings.Cut(u.Path, "?")
+		p := &policy.EgressPoint{Host: u.Dest.Host.Name(), Addr: u.Dest.Host.Addr(), Port: u.Dest.Port, Method: "GET", Path: path}
 		if a.Method != "" {
 			p.Method = a.Method
 		}
-		return addressed(p)
+		return p
 	case *contract.RequestAccessArgs:
 		p := &policy.EgressPoint{Host: strings.ToLower(strings.TrimSuffix(a.Host, ".")), Port: uint16(a.Port)}
 		if a.Port == 0 {

@@ -60,7 +60,7 @@ func (g *Gate) Fetch(ctx context.Context, method, at string, most int) (*Fetched
 // fetchOne makes one request.
 func (g *Gate) fetchOne(ctx context.Context, method, at string, most int) (*Fetched, error) {
 	at, _, _ = strings.Cut(at, "#")
-	u, tls, err := parseWeb(at)
+	u, tls, err := ParseWeb(at)
 	if err == nil {
 		u.Dest, err = g.meant(u.Dest)
 	}
@@ -85,8 +85,10 @@ func (g *Gate) fetchOne(ctx context.Context, method, at string, most int) (*Fetc
 	return f.got, nil
 }
 
-// parseWeb reads an address of http or https in the one form of this room.
-func parseWeb(s string) (u URL, tls bool, err error) {
+// ParseWeb reads an address of http or https in the one form of this room; what is
+// behind a # belongs to no address.
+func ParseWeb(s string) (u URL, tls bool, err error) {
+	s, _, _ = strings.Cut(s, "#")
 	const scheme = "https://"
 	if len(s) < len(scheme) || !strings.EqualFold(s[:len(scheme)], scheme) {
 		u, err = ParseURL(s)

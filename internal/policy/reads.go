@@ -33,7 +33,7 @@ func (r *Rules) Reads(p EgressPoint) bool {
 	for _, x := range r.Outward.Ask {
 		some = some || x.partial() && x.wholly().deniesWay(p)
 	}
-	some = some || slices.Contains(readPorts, p.Port) && r.Outward.reads(p.Host)
+	some = some || slices.Contains(readPorts, p.Port) && (r.Outward.reads(p.Host) || r.mayBeRead(p))
 	may, all := false, false
 	part := some
 	take := func(e *Egress, grants bool) {
@@ -51,6 +51,15 @@ func (r *Rules) Reads(p EgressPoint) bool {
 		take(a.Egress, false)
 	}
 	return may && part && (some || !all)
+}
+
+// mayBeRead says whether a host that is to be read may be behind an address that
+// is asked for without a name: any address that no rule names.
+func (r *Rules) mayBeRead(p EgressPoint) bool {
+	named := func(e *Egress) bool { return e != nil && e.CIDR.IsValid() && e.CIDR.Bits() > 0 && e.coversWay(p) }
+	return p.Host == "" && p.Addr.IsValid() && len(r.Outward.Read) > 0 &&
+		!slices.ContainsFunc(r.Granted, func(g Granted) bool { return named(g.Egress) }) &&
+		!slices.ContainsFunc(r.Asked, func(a Asked) bool { return named(a.Egress) })
 }
 
 // OneGrant are rules that allow e and nothing else.
