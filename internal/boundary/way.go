@@ -50,7 +50,7 @@ func (m *Manager) pass(l *live, w passing) (*passage, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &passage{kind: w.kind, record: &crossings{m: m, l: l, phase: w.phase, measuring: true}}
+	p := &passage{kind: w.kind, record: &crossings{m: m, l: l, phase: w.phase, most: maxRecord, measuring: true}}
 	left, err := l.goneOut()
 	if err != nil {
 		_ = s.Close()
@@ -216,6 +216,7 @@ type crossings struct {
 	m     *Manager
 	l     *live
 	phase string
+	most  int64 // bytes of the record, before nothing more is let out
 
 	mu        sync.Mutex
 	measuring bool
@@ -238,6 +239,20 @@ const (
 	foldTime = time.Minute
 	maxTold  = 300
 )
+
+// maxRecord is the most bytes that the record of a task grows to by what programs
+// inside ask for outside: it lies on the host's disk and counts for no limit of
+// the task's.
+const maxRecord = 1 << 30
+
+// full says why nothing more leaves: each connection stands in the record.
+func (c *crossings) full() error {
+	if c.l.log.Size() < c.most {
+		return nil
+	}
+	return task.Errorf(task.CodeLimit, "egress", "the record of the task has %d MiB, which is the most for a task whose programs go out so often: nothing more leaves", c.most>>20).
+		WithHint("close the task and go on in another")
+}
 
 func (c *crossings) measured() {
 	c.mu.Lock()
@@ -287,6 +302,9 @@ func (c *crossings) Decided(d egress.Decision) error {
 	}
 	ctx := context.Background()
 	if d.Verdict == task.VerdictAllow && d.Proto != egress.ProtoDNS {
+		if err := c.full(); err != nil {
+			return err
+		}
 		_, err := c.l.log.Append(ctx, evidence.EgressDecided, insider, body)
 		return err
 	}
@@ -298,6 +316,9 @@ func (c *crossings) Decided(d egress.Decision) error {
 	}
 	due := c.fold(d, body)
 	c.mu.Unlock()
+	if c.full() != nil {
+		return nil // it was not let out
+	}
 	for _, b := range due {
 		if _, err := c.l.log.AppendBulk(ctx, evidence.EgressDecided, insider, b); err != nil {
 			return err

@@ -224,6 +224,13 @@ func (l *Log) latchLocked(err error) error {
 	return l.failed
 }
 
+// Size is how many bytes the log has.
+func (l *Log) Size() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.size
+}
+
 // Flush makes every event that was added so far durable.
 func (l *Log) Flush() error {
 	l.mu.Lock()
