@@ -128,3 +128,62 @@ func TestLoansGoIntoRequestsAndOutOfAnswers(t *testing.T) {
 		w.notes.finished(t)
 	}
 }
+
+// TestLoansAndPackedMessages: messages of a WebSocket that are packed would hide
+// what was lent, so they are not asked for, nor taken. Without a loan they pass.
+func TestLoansAndPackedMessages(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		lends, stub  bool // stub: the server packs whatever was asked
+		passes, asks bool
+	}{
+		{"nothing is lent", false, false, true, true},
+		{"lent", true, false, true, false},
+		{"lent, by a server that packs all the same", true, true, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			asked := make(chan bool, 1)
+			port, roots := secureWeb(t, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				packs := r.Header.Get("Sec-WebSocket-Extensions") != ""
+				asked <- packs
+				conn, rw, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n")
+				if packs || c.stub {
+					io.WriteString(rw, "Sec-WebSocket-Extensions: permessage-deflate\r\n")
+				}
+				io.WriteString(rw, "\r\npacked")
+				rw.Flush()
+			}))
+			cfg := Config{Roots: roots, Judge: only("example.com")}
+			if c.lends {
+				cfg.Lender = &purse{}
+			}
+			w := reading(t, cfg, port)
+			tr := w.client(t, false)
+			req, err := http.NewRequest("GET", w.url("/ws"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Connection", "Upgrade")
+			req.Header.Set("Upgrade", "websocket")
+			req.Header.Set("Sec-WebSocket-Extensions", "permessage-deflate")
+			resp, err := tr.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if got := <-asked; got != c.asks {
+				t.Errorf("the server was asked to pack: %v", got)
+			}
+			if passed := resp.StatusCode == 101 && string(b) == "packed"; passed != c.passes {
+				t.Errorf("%d %q", resp.StatusCode, b)
+			}
+			w.notes.finished(t)
+		})
+	}
+}

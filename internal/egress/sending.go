@@ -137,6 +137,7 @@ func (x *sending) borrow(ctx context.Context, path string, hold *holding) error 
 	}
 	// What was lent can be seen in an answer only if that is not packed.
 	o.Header.Set("Accept-Encoding", "identity")
+	o.Header.Del("Sec-Websocket-Extensions") // they pack messages
 	for _, name := range slices.Sorted(maps.Keys(o.Header)) {
 		for _, v := range o.Header[name] {
 			f := field{name, v}
@@ -241,6 +242,11 @@ func (x *sending) exchange(ctx context.Context, f front) (keep bool, err error) 
 			}
 			limit.N = 1 << 62
 			if x.loan != nil {
+				if len(resp.Header.Values("Sec-Websocket-Extensions")) > 0 {
+					err := refuse(ReasonProtocol, "%s packs its messages although it was not asked to, so what was lent could not be seen in them", d)
+					f.answer(err)
+					return false, err
+				}
 				x.loan.Answer(resp.Header)
 			}
 			o.end() // what the client says from here on is for the server
