@@ -43,6 +43,7 @@ retention: {evidence: 90d, environments: 72h}
 unattended: true
 unwatched_after: 60m
 net: allowlist
+outward: {verdict: deny, ask: [{host: pay.example.com, methods: [POST]}], read: [pay.example.com]}
 credentials: {npm-read: {from: {file: ~/.config/npm-token}, as: bearer, class: dev, to: [{host: "npm.example.com", path: /acme}], env: [NPM_TOKEN]}}
 services: {db: {driver: native, kind: postgres, version: "17", migrate: [make, migrate], seed: db/seed.sql, ready: {tcp: 5432}}}
 checks: [{name: unit, run: [go, test, ./...]}]
@@ -74,7 +75,7 @@ func TestDecodeWhole(t *testing.T) {
 	if got := doc.Characteristics[task.StartsProcesses]; !reflect.DeepEqual(got, policy.Values{"yes"}) {
 		t.Errorf("true is read as %v", got)
 	}
-	for path, want := range map[string]int{"version": 2, "floors.CPL": 3, "base.egress[0]": 7, "deny.mounts[0]": 15, "tests[0]": 38} {
+	for path, want := range map[string]int{"version": 2, "floors.CPL": 3, "base.egress[0]": 7, "deny.mounts[0]": 15, "tests[0]": 39} {
 		if lines[path] != want {
 			t.Errorf("%s is in line %d, want %d", path, lines[path], want)
 		}
@@ -124,7 +125,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"a requested command":    {"version: 1\nrequest: {commands: [{argv: [git]}]}\n", "p.yaml:2: request.commands: commands are denied"},
 		"a command in a ceiling": {"version: 1\ndelegate: {project: {commands: [{argv: [git]}]}}\n", "p.yaml:2: delegate.project.commands: commands are denied"},
 		"path and command":       {"version: 1\ntools: {deny: [{path: /etc, command: [cat]}]}\n", "p.yaml:2: tools.deny[0]: path, command: no tool is given both"},
-		"a host in a rule":       {"version: 1\ntools: {deny: [{host: a.example}]}\n", "p.yaml:2: tools.deny[0]: host, methods: no call of this version names a host"},
+		"a host in a rule":       {"version: 1\ntools: {deny: [{tool: shell, host: a.example}]}\n", "p.yaml:2: tools.deny[0]: host, methods: they are about fetch, request_access alone"},
 		"bomb":                   {"version: 1\na: &a [x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n", "p.yaml:2: the anchor \"a\""},
 		"not yaml":               {"version: 1\nfloors: {NET: 1\n", "not YAML"},
 		"tab":                    {"version: 1\nfloors:\n\tNET: 1\n", "p.yaml:3: not YAML"},
