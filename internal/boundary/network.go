@@ -32,8 +32,10 @@ const proxyPort = 61080
 // maxCaught is the most ports at which programs are caught that know no proxy.
 const maxCaught = 64
 
-// usualPorts are caught where every port may be reached.
-var usualPorts = []uint16{22, 1433, 3306, 5432, 5672, 6379, 8000, 8080, 8443, 9092, 9200, 9418, 11211, 27017}
+// usualPorts are caught where every port may be reached. Those are not among them
+// at which servers under development listen: a task cannot listen where it is
+// caught.
+var usualPorts = []uint16{22, 1433, 3306, 5432, 5672, 6379, 8443, 9092, 9200, 9418, 11211, 27017}
 
 // netMode is how much of the network a request asks for.
 func netMode(q *task.Request) policy.NetMode {

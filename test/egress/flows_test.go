@@ -50,6 +50,21 @@ func TestFlows(t *testing.T) {
 	})
 }
 
+// TestOwnServers: a task with all of the network still has its own servers where
+// they usually are.
+func TestOwnServers(t *testing.T) {
+	one(t, func(p *place) {
+		task := p.open("--net", "open")
+		for _, port := range []int{3000, 4200, 5000, 5173, 8000, 8080, 8888, 9000} {
+			taken()
+			r := p.sh(task, fmt.Sprintf("echo own >own; timeout 200 python3 -m http.server %[1]d --bind 127.0.0.1 >/dev/null 2>&1 & for i in $(seq 600); do (exec 3<>/dev/tcp/127.0.0.1/%[1]d) 2>/dev/null && break; sleep 0.1; done; curl -sS -m 100 http://127.0.0.1:%[1]d/own; curl -sS -m 100 http://localhost:%[1]d/own; kill %%1", port))
+			if strings.Count(r.Stdout, "own") != 2 || len(taken()) > 0 {
+				t.Errorf("%d: %v", port, r)
+			}
+		}
+	})
+}
+
 // TestNginx: a server that others wrote, at ports of its own.
 func TestNginx(t *testing.T) {
 	one(t, func(p *place) {
