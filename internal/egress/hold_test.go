@@ -378,3 +378,41 @@ func (w *way) say2(t testing.TB, text string) string {
 	}
 	return string(b)
 }
+
+// TestHeldTrailer: what a person is asked about has no trailer, which they would
+// not see. One that nobody is asked about has it.
+func TestHeldTrailer(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		late := make(chan string, 1)
+		port, roots := secureWeb(t, true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			late <- r.Trailer.Get("X-Http-Method-Override")
+		}))
+		a := &person{say: func(Held) (bool, error) { return true, nil }}
+		judge := func(p Point) Answer {
+			v := task.VerdictAllow
+			if held && p.Method != "" {
+				v = task.VerdictAsk
+			}
+			return Answer{v, "test", loopback}
+		}
+		w := reading(t, Config{Roots: roots, Judge: judge, Ask: a.ask}, port)
+		req, err := http.NewRequest("POST", w.url("/x"), io.MultiReader(strings.NewReader("body")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Trailer = http.Header{"X-Http-Method-Override": {"DELETE"}}
+		resp, err := w.client(t, true).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Fatal(resp.Status)
+		}
+		if got, want := <-late, map[bool]string{false: "DELETE"}[held]; got != want {
+			t.Errorf("held %v: the trailer says %q", held, got)
+		}
+		w.notes.finished(t)
+	}
+}

@@ -70,6 +70,9 @@ func (x *sending) do(ctx context.Context, f front) (keep bool) {
 	}
 	x.c, x.body = c, hold.sent()
 	if hold.looks != nil {
+		x.trailer = nil // it is in no digest, and no person saw it
+	}
+	if hold.looks != nil {
 		x.trailer = nil // nobody was shown it
 	}
 	raw := c.Conn
