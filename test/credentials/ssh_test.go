@@ -83,7 +83,12 @@ func TestGitOverSSH(t *testing.T) {
 		if got := tip(p.t, repo); !strings.HasPrefix(got, "from inside") {
 			p.t.Errorf("the server has %q", got)
 		}
-		if got := taken(); strings.Count(got, "ssh git.test publickey git") != 2 {
+		// The server's log is read beside it, and may come later than what git says.
+		got := taken()
+		for end := time.Now().Add(harness.Limit); strings.Count(got, "ssh git.test publickey git") < 2 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			got += "\n" + taken()
+		}
+		if strings.Count(got, "ssh git.test publickey git") != 2 {
 			p.t.Errorf("the server saw %q", got)
 		}
 		// A commit is signed with it, and the signature holds outside.
