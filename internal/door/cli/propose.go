@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,10 +26,14 @@ type proposal struct {
 
 // proposed is one destination that was refused because no rule allows it.
 type proposed struct {
-	Host  string `json:"host,omitempty"`
-	CIDR  string `json:"cidr,omitempty"` // instead, of an address
-	Port  int    `json:"port"`
-	Times int64  `json:"times"`
+	Host string `json:"host,omitempty"`
+	CIDR string `json:"cidr,omitempty"` // instead, of an address
+	Port int    `json:"port"`
+	// Method and Path are those of a request inside TLS that is read: the rest of its
+	// host is not what was asked for.
+	Method string `json:"method,omitempty"`
+	Path   string `json:"path,omitempty"`
+	Times  int64  `json:"times"`
 }
 
 // learn adds what an event tells. What was refused for another reason than a
@@ -59,13 +64,24 @@ func (p *proposal) learn(e door.Event) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		r.Host, r.CIDR = "", netip.PrefixFrom(a, a.BitLen()).String()
 	}
-	i := slices.IndexFunc(p.Rules, func(x proposed) bool { return x.Host == r.Host && x.CIDR == r.CIDR && x.Port == r.Port })
+	if text1(b, "proto") == "https" {
+		r.Method = text1(b, "method")
+		if s := text1(b, "path"); strings.HasPrefix(s, "/") && strings.Trim(s, plainPath) == "" && strings.TrimSuffix(path.Clean(s), "/") == strings.TrimSuffix(s, "/") {
+			r.Path = s // of any other nobody can make a rule
+		}
+	}
+	i := slices.IndexFunc(p.Rules, func(x proposed) bool {
+		return x.Host == r.Host && x.CIDR == r.CIDR && x.Port == r.Port && x.Method == r.Method && x.Path == r.Path
+	})
 	if i < 0 {
 		i = len(p.Rules)
 		p.Rules = append(p.Rules, r)
 	}
 	p.Rules[i].Times += times
 }
+
+// plainPath is what a path consists of that needs no quotes anywhere.
+const plainPath = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._~-"
 
 // allow is the value of --allow for it.
 func (r proposed) allow() string {
@@ -76,7 +92,11 @@ func (r proposed) allow() string {
 			host = p.Addr().String()
 		}
 	}
-	return net.JoinHostPort(host, strconv.Itoa(r.Port))
+	at := net.JoinHostPort(host, strconv.Itoa(r.Port))
+	if r.Method != "" {
+		return r.Method + " https://" + at + r.Path
+	}
+	return at
 }
 
 // write renders it as a part of a policy file, to be read and cut down by a person.
@@ -98,7 +118,18 @@ func (p *proposal) write(w io.Writer) error {
 		if r.Host == "" {
 			what = "cidr: \"" + r.CIDR + "\""
 		}
-		fmt.Fprintf(&b, "    - {%s, ports: [%d]} # asked for %d times; --allow %s\n", clean(what), r.Port, r.Times, clean(r.allow()))
+		ports := fmt.Sprintf("ports: [%d]", r.Port)
+		if r.Method != "" {
+			ports += ", methods: [" + clean(r.Method) + "]"
+			if r.Path != "" {
+				ports += ", path: " + clean(r.Path)
+			}
+		}
+		flag := clean(r.allow())
+		if strings.Contains(flag, " ") {
+			flag = "'" + flag + "'"
+		}
+		fmt.Fprintf(&b, "    - {%s, %s} # asked for %d times; --allow %s\n", clean(what), ports, r.Times, flag)
 	}
 	for _, n := range names {
 		fmt.Fprintf(&b, "# %s: its address was asked for by a program that knows no proxy; perhaps --allow %s:443\n", clean(n), clean(n))

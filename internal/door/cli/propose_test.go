@@ -26,6 +26,8 @@ func TestPropose(t *testing.T) {
 	deny("to", "a.test:443", "again", float64(4))
 	deny("to", "[2001:db8::1]:80")
 	deny("to", "93.184.215.14:22", "proto", "direct")
+	deny("to", "d.test:443", "proto", "https", "method", "POST", "path", "/v1/x")
+	deny("to", "d.test:443", "proto", "https", "method", "POST", "path", "/v1/it's")
 	deny("to", "b.test", "proto", "dns")
 	deny("to", "a.test", "proto", "dns")
 	deny("to", "169.254.169.254:80", "rule", "denied: egress 169.254.0.0/16")
@@ -37,7 +39,8 @@ func TestPropose(t *testing.T) {
 	if err := p.write(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"{host: a.test, ports: [443]} # asked for 5 times; --allow a.test:443", `{cidr: "2001:db8::1/128", ports: [80]}`, "--allow [2001:db8::1]:80", `{cidr: "93.184.215.14/32", ports: [22]}`, "# b.test: its address"} {
+	for _, want := range []string{"{host: a.test, ports: [443]} # asked for 5 times; --allow a.test:443", `{cidr: "2001:db8::1/128", ports: [80]}`, "--allow [2001:db8::1]:80", `{cidr: "93.184.215.14/32", ports: [22]}`, "# b.test: its address",
+		"{host: d.test, ports: [443], methods: [POST], path: /v1/x} # asked for 1 times; --allow 'POST https://d.test:443/v1/x'", "{host: d.test, ports: [443], methods: [POST]} # asked"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, b.String())
 		}

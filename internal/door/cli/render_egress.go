@@ -27,7 +27,11 @@ func (l *logText) crossing(b map[string]any) (string, string) {
 	case to == "":
 		to = "other destinations"
 	case path != "":
-		to = method + " http://" + to + path
+		scheme := " http://"
+		if text1(b, "proto") == "https" {
+			scheme = " https://"
+		}
+		to = method + scheme + to + path
 	}
 	s := "out " + l.number(b) + clean(to)
 	if p := text1(b, "proto"); p != "dns" && p != "any" && p != "" {
