@@ -93,11 +93,23 @@ func (x *sending) do(ctx context.Context, f front) (keep bool) {
 	default:
 		keep, err = x.exchange(ctx, f)
 	}
+	err = x.cause(err)
 	if x.loan != nil {
 		x.loan.Back()
 	}
 	c.finish(err) // an upgraded one is finished by now
 	return keep && err == nil
+}
+
+// cause is why the request failed: where bytes were used up, all else came of that.
+func (x *sending) cause(err error) error {
+	if err == nil || ReasonOf(err) == ReasonLimit {
+		return err
+	}
+	if spent := (metered{x.c}).spent(); spent != nil {
+		return spent
+	}
+	return err
 }
 
 // borrow gives the request what it is lent.
@@ -217,6 +229,8 @@ func (x *sending) exchange(ctx context.Context, f front) (keep bool, err error) 
 				o.begin(ctx)
 			} else if bodyErr != nil && (from.failed || from.ended && !h.chunked) {
 				o.leave() // no server can do anything with the half of it
+			} else if ReasonOf(bodyErr) == ReasonLimit {
+				x.c.Conn.Close() // nobody waits for an answer to what was not sent
 			}
 		})
 		defer func() {
@@ -233,7 +247,7 @@ func (x *sending) exchange(ctx context.Context, f front) (keep bool, err error) 
 	for range maxInterim {
 		resp, err := http.ReadResponse(br, &http.Request{Method: h.method})
 		if err != nil {
-			f.answer(refuse(ReasonDial, "%s gives no answer that can be read", d))
+			f.answer(x.cause(refuse(ReasonDial, "%s gives no answer that can be read", d)))
 			return false, err
 		}
 		limit.N = maxReply
@@ -352,7 +366,7 @@ func (x *sending) exchange2(ctx context.Context, f front) (keep bool, err error)
 		if ReasonOf(err) == ReasonBroken {
 			err = fmt.Errorf("%s gives no answer that can be read: %w", x.to, err)
 		}
-		f.answer(refuse(ReasonDial, "%s gives no answer that can be read", x.to))
+		f.answer(x.cause(refuse(ReasonDial, "%s gives no answer that can be read", x.to)))
 		return false, err
 	}
 	if err := x.received(resp); err != nil {

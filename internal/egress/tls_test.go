@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -15,6 +16,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -478,6 +480,63 @@ func TestWhoIsGoneWaitsForNothingInsideTLS(t *testing.T) {
 			<-over
 			if err := <-done; err == nil {
 				t.Error("an answer after all")
+			}
+		}
+	}
+}
+
+// The end of the gate ends what is read, idle or not.
+func TestTheEndEndsWhatIsReadInsideTLS(t *testing.T) {
+	m := newMatrix(t)
+	var cs []net.Conn
+	for _, proto := range []string{"h2", "http/1.1"} {
+		for _, say := range []bool{false, true} {
+			c := m.secured(t, m.asked(t, "connect", m.at(true)), proto)
+			if say && proto == "h2" {
+				two(t, c, request2("GET", m.at(true), "/"))
+			}
+			cs = append(cs, c)
+		}
+	}
+	m.Close()
+	for _, c := range cs {
+		if _, err := io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("it goes on")
+		}
+	}
+}
+
+// Bytes are counted and bounded inside TLS as everywhere.
+func TestBytesInsideTLS(t *testing.T) {
+	port, roots := secureWeb(t, true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		io.Copy(w, io.LimitReader(zeros{}, 8<<20))
+	}))
+	for _, two := range []bool{false, true} {
+		w := reading(t, Config{Roots: roots}, port)
+		resp, err := w.client(t, two).Get(w.url("/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if o := w.notes.last(t); o.Down < 8<<20 || o.Down > 9<<20 || o.Reason != "" {
+			t.Errorf("%v: %+v", two, o)
+		}
+		for _, method := range []string{"GET", "POST"} {
+			w := reading(t, Config{Roots: roots, Limits: Limits{Bytes: 1 << 20}}, port)
+			req, _ := http.NewRequest(method, w.url("/in"), io.LimitReader(zeros{}, 8<<20))
+			if method == "GET" {
+				req.Body = nil
+			}
+			resp, err := w.client(t, two).Do(req)
+			if err == nil {
+				_, err = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+			o := w.notes.last(t)
+			if o.Reason != ReasonLimit || o.Up+o.Down > 3<<20 || err == nil && resp.StatusCode == 200 {
+				t.Errorf("%v %s: %+v, the program got %v", two, method, o, err)
 			}
 		}
 	}
