@@ -97,6 +97,7 @@ func (x *sending) do(ctx context.Context, f front) (keep bool) {
 	if x.loan != nil {
 		x.loan.Back()
 	}
+	hold.release()
 	c.finish(err) // an upgraded one is finished by now
 	return keep && err == nil
 }
