@@ -163,3 +163,30 @@ func TestGitInReadTLS(t *testing.T) {
 		}
 	})
 }
+
+// TestInstallInReadTLS: an installation has a certificate of its own where a rule
+// about a registry names methods.
+func TestInstallInReadTLS(t *testing.T) {
+	one(t, func(p *place) {
+		p.userPolicy("version: 1\ndeny: {egress: [{host: " + registry + ", methods: [PUT]}]}\n")
+		env := npmProject(p)
+		if r := p.with(env, "open", "--name", "inst", "--phase", "install", "--env", "SECRET"); r.Exit != 0 {
+			p.t.Fatal(r)
+		}
+		taken()
+		r := p.with(env, "tool", "inst", "install_dependencies")
+		if r.Exit != 0 {
+			p.t.Fatal(r)
+		}
+		checkInstalled(p, r.Stdout)
+		read := 0
+		for _, e := range p.crossings("inst") {
+			if e.Body["proto"] == "https" && e.Body["phase"] == "install" && e.Body["verdict"] == "allow" {
+				read++
+			}
+		}
+		if read == 0 {
+			p.t.Errorf("nothing was read:\n%s", p.OK(p.t, p.repo, "log", "--egress", "inst"))
+		}
+	})
+}
