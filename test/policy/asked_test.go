@@ -284,6 +284,8 @@ func TestNoArgumentLoosens(t *testing.T) {
 }
 
 // harmless are the arguments of tools: what they name lies inside the boundary,
-// or bounds an answer.
+// bounds an answer, or (the last line) is asked of the way out and of a person as
+// whatever a program inside asks for: see test/egress.
 var harmless = strings.Fields(`path offset limit as expect_sha256 edits no_ignore hidden pattern glob fixed word multiline after before output ignore_case
-	manager args cell_id cell_type index source mode title timeout_ms stdin pty background command argv cwd env shell text eof from wait_ms content encoding newline executable create_only`)
+	manager args cell_id cell_type index source mode title timeout_ms stdin pty background command argv cwd env shell text eof from wait_ms content encoding newline executable create_only
+	url method max_bytes host port methods reason`)
