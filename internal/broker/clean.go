@@ -219,7 +219,9 @@ func (c *cleaner) Read(p []byte) (int, error) {
 			c.err = err
 		}
 		var cerr error
-		if c.done, cerr = c.l.clean(c.buf, c.err != nil); cerr != nil {
+		// Of what broke off the beginning of a needle is kept back for ever: where it
+		// breaks off may be of somebody's choosing.
+		if c.done, cerr = c.l.clean(c.buf, c.err == io.EOF); cerr != nil {
 			clear(c.buf)
 			c.buf, c.done, c.err = nil, 0, cerr
 			return 0, cerr

@@ -175,3 +175,27 @@ func FuzzClean(f *testing.F) {
 		}
 	})
 }
+
+// TestBrokenOff: an answer that breaks off within what was lent gives none of it
+// away; one that comes to its end is the control.
+func TestBrokenOff(t *testing.T) {
+	secret := []byte("s3cret-of-the-handle")
+	for name, c := range map[string]struct {
+		end  error
+		want string
+	}{
+		"its end":   {io.EOF, "it is s3cret-of-the-handl"},
+		"cut":       {io.ErrUnexpectedEOF, "it is "},
+		"a mistake": {errors.New("the task has moved the bytes that it may"), "it is "},
+	} {
+		l := newLoan(secret)
+		b, err := io.ReadAll(l.Body(io.MultiReader(strings.NewReader("it is "+string(secret[:len(secret)-1])), failed{c.end})))
+		if string(b) != c.want || (err == nil) != (c.end == io.EOF) {
+			t.Errorf("%s: %q %v", name, b, err)
+		}
+	}
+}
+
+type failed struct{ err error }
+
+func (f failed) Read([]byte) (int, error) { return 0, f.err }
