@@ -187,9 +187,32 @@ func TestVisible(t *testing.T) {
 		"\u009b31m":                  `\x9b31m`,
 		"tag\U000e0041":              `tag\ue0041`,
 		"\u3164filler":               `\u3164filler`,
+		"rm\u00a0a\u3000b\u2800c":    `rm\u00a0a\u3000b\u2800c`,
+		"x\u034fy\u180bz\ufff9":      `x\u034fy\u180bz\ufff9`,
+		"e\u0301":                    "e\u0301",
 	} {
 		if got := Visible(s); got != want {
 			t.Errorf("%q: %q, want %q", s, got, want)
+		}
+	}
+}
+
+func TestCut(t *testing.T) {
+	for _, c := range []struct {
+		s     string
+		most  int
+		where string
+		want  string
+	}{
+		{"whole\u202e", 8, "x", `whole\u202e`},
+		{"0123456789", 4, "", "0123… [6 more bytes are not shown]"},
+		{"0123456789", 4, "`show`", "0123… [6 more bytes are not shown: `show` has all of it]"},
+		{"a\u202e\u202e", 5, "", `a\u202e… [3 more bytes are not shown]`},
+		{"\xff\xff\xff", 2, "", `\xff\xff… [1 more bytes are not shown]`},
+		{"äöü", 0, "", "… [6 more bytes are not shown]"},
+	} {
+		if got := Cut(c.s, c.most, c.where); got != c.want {
+			t.Errorf("%q: %q, want %q", c.s, got, c.want)
 		}
 	}
 }

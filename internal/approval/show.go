@@ -3,6 +3,8 @@ package approval
 import (
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/caisson-dev/caisson/internal/sys"
 )
@@ -12,10 +14,29 @@ import (
 // follows, become visible. So does a line feed; Lines keeps those.
 func Visible(s string) string { return sys.Escape(s, hidden) }
 
-// hidden are characters of no width, and those that turn the direction of text.
+// Cut is Visible for a text of which the first most bytes are shown. What is cut
+// says how much it is, and where all of it can be seen; where "": nowhere. Who
+// chooses a text must not choose what of it goes unseen.
+func Cut(s string, most int, where string) string {
+	if len(s) <= most {
+		return Visible(s)
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	if where != "" {
+		where = ": " + where + " has all of it"
+	}
+	return fmt.Sprintf("%s… [%d more bytes are not shown%s]", Visible(s[:most]), len(s)-most, where)
+}
+
+// hidden are characters of no width, and those that turn the direction of text or
+// leave a gap that is no space.
 func hidden(r rune) bool {
 	return r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0x061c || r == 0xfeff || r == 0xad ||
-		r == 0x115f || r == 0x1160 || r == 0x3164 || r == 0xffa0 || r == 0x180e || r >= 0xfe00 && r <= 0xfe0f || r >= 0xe0000 && r <= 0xe0fff || r == 0xfffc
+		r == 0x115f || r == 0x1160 || r == 0x3164 || r == 0xffa0 || r >= 0xfe00 && r <= 0xfe0f || r >= 0xe0000 && r <= 0xe0fff || r >= 0xfff9 && r <= 0xfffc ||
+		r == 0x34f || r == 0x17b4 || r == 0x17b5 || r >= 0x180b && r <= 0x180f || r == 0x2800 || r >= 0x1d173 && r <= 0x1d17a || r >= 0x1bca0 && r <= 0x1bca3 ||
+		r != ' ' && unicode.Is(unicode.Zs, r)
 }
 
 // Lines is Visible for a text of several lines, whose tabs stay too.

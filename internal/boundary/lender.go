@@ -244,13 +244,18 @@ func (d *lender) put(t evidence.Type, a evidence.Actor, body map[string]any) {
 // credential and to the request: its method, its URL and, where it is at hand, the
 // digest of its body.
 func (d *lender) ask(ctx context.Context, q broker.Question) error {
-	what := approval.Visible(short(q.Method+" "+q.URL, 2000))
+	// The query is for the person and not for the record.
+	plain, _, _ := strings.Cut(q.URL, "?")
+	what := approval.Visible(q.Method) + " " + approval.Cut(plain, 500, "")
+	all := approval.Visible(q.Method) + " " + approval.Cut(q.URL, maxShownURL, seenWhole)
+	body := ""
 	switch {
 	case q.Sum != nil:
-		what += " (body of " + strconv.FormatInt(q.Length, 10) + " bytes, sha256 " + hex.EncodeToString(q.Sum) + ")"
+		body = " (body of " + strconv.FormatInt(q.Length, 10) + " bytes, sha256 " + hex.EncodeToString(q.Sum) + ")"
 	case q.Length != 0:
-		what += " (with a body that was not read)"
+		body = " (with a body that was not read)"
 	}
+	what, all = what+body, all+body
 	each := ""
 	if q.Each { // a yes for the rest of the task is none for another use
 		each = fmt.Sprint(q.Crossing)
@@ -264,7 +269,8 @@ func (d *lender) ask(ctx context.Context, q broker.Question) error {
 	if q.Each {
 		tool += ", request " + each
 	}
-	ok, err := d.m.askOutward(ctx, d.l, task.Question{Digest: hex.EncodeToString(sum[:]), Call: what, Actor: "a program inside", Tool: tool, Rule: rule})
+	ok, err := d.m.askOutward(ctx, d.l, task.Question{Digest: hex.EncodeToString(sum[:]), Call: what, Actor: "a program inside", Tool: tool, Rule: rule,
+		Argv: []string{approval.Visible(q.Method), approval.Visible(q.URL)}, Script: all})
 	if err == nil && !ok {
 		err = task.Errorf(task.CodeDenied, "broker.lend", "a person said no to this use of the credential %s", q.Handle)
 	}

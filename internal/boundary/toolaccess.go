@@ -196,7 +196,7 @@ func shownAccess(k *toolCall) string {
 	for _, s := range k.wants {
 		b.WriteString("let the task reach " + approval.Visible(s) + ", until it ends\n")
 	}
-	b.WriteString("the model says why: " + approval.Visible(short(a.Reason, contract.MaxReason)))
+	b.WriteString("the model says why: " + approval.Cut(a.Reason, contract.MaxReason, ""))
 	return b.String()
 }
 

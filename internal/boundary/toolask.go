@@ -164,7 +164,7 @@ func (m *Manager) question(ctx context.Context, l *live, k *toolCall, res *task.
 	}
 	if len(k.wants) > 0 {
 		// An answer for the rest of the task is one about this destination.
-		q.Tool, q.Script = k.tool+" "+approval.Visible(short(strings.Join(k.wants, ", "), 500)), shownAccess(k)
+		q.Tool, q.Script = k.tool+" "+approval.Cut(strings.Join(k.wants, ", "), 500, ""), shownAccess(k)
 	}
 	body := k.intent(res)
 	diff := sha256.Sum256([]byte(q.Diff))

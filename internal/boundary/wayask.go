@@ -34,6 +34,10 @@ func (m *Manager) askWay(l *live) egress.Asker {
 		sum := sha256.Sum256([]byte(strings.Join([]string{l.plan, p.Host, p.Addr.String(), strconv.Itoa(int(p.Port)), p.Method, p.Path}, "\x00")))
 		q := task.Question{Digest: hex.EncodeToString(sum[:]), Actor: "a program inside", Tool: "connect to " + what, Rule: approval.Visible(rule)}
 		q.Call = what
+		if p.Method != "" {
+			q.Argv = []string{approval.Visible(p.Method), approval.Visible(urlOf(p))}
+			q.Script = approval.Visible(p.Method) + " " + approval.Cut(urlOf(p), maxShownURL, seenWhole)
+		}
 		if p.Held != nil {
 			showHeld(&q, p)
 		}
@@ -91,8 +95,13 @@ func (m *Manager) askOutward(ctx context.Context, l *live, q task.Question) (boo
 	return true, nil
 }
 
-// maxShownBody is how much of a body a person is shown as text.
-const maxShownBody = 2000
+// maxShownBody is how much of a body a person is shown as text, and maxShownURL of
+// an address; seenWhole shows all of that.
+const (
+	maxShownBody = 2000
+	maxShownURL  = 4000
+	seenWhole    = "`caisson approve --json`"
+)
 
 // showHeld puts a request as a whole into a question. What is shown comes from
 // inside, so every control in it is made visible; the query is for the person and
@@ -104,15 +113,15 @@ func showHeld(q *task.Question, p egress.Point) {
 		name = string(h.Act)
 	}
 	plain, _, _ := strings.Cut(h.URL, "?")
-	plain = approval.Visible(short(plain, 500))
+	plain = approval.Cut(plain, 500, "")
 	q.Digest = h.Digest
 	q.Call = approval.Visible(h.Method) + " " + plain
 	q.Tool = name + " at " + plain + ", request " + h.Digest[:12]
-	q.Argv = []string{approval.Visible(h.Method), approval.Visible(short(h.URL, 4000))}
+	q.Argv = []string{approval.Visible(h.Method), approval.Visible(h.URL)}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s\n", approval.Visible(h.Method), approval.Visible(short(h.URL, 4000)))
+	fmt.Fprintf(&b, "%s %s\n", approval.Visible(h.Method), approval.Cut(h.URL, maxShownURL, seenWhole))
 	for _, d := range h.Details {
-		b.WriteString(approval.Visible(short(d, 500)) + "\n")
+		b.WriteString(approval.Cut(d, 500, "") + "\n")
 	}
 	switch {
 	case h.Length == 0:
@@ -131,19 +140,27 @@ func showHeld(q *task.Question, p egress.Point) {
 
 // pointText is a point in words: METHOD URL or HOST:PORT.
 func pointText(p egress.Point) string {
+	if p.Method == "" {
+		return urlOf(p)
+	}
+	return approval.Cut(p.Method+" "+urlOf(p), 500, "")
+}
+
+// urlOf is where a point is, without a query: a URL, or HOST:PORT where only the
+// connection is known.
+func urlOf(p egress.Point) string {
 	host := p.Host
 	if host == "" {
 		host = p.Addr.String()
 	}
 	at := net.JoinHostPort(host, strconv.Itoa(int(p.Port)))
-	if p.Method == "" {
+	switch {
+	case p.Method == "":
 		return at
+	case p.Proto == egress.ProtoHTTPS:
+		return "https://" + at + p.Path
 	}
-	scheme := "http://"
-	if p.Proto == egress.ProtoHTTPS {
-		scheme = "https://"
-	}
-	return approval.Visible(short(p.Method+" "+scheme+at+p.Path, 500))
+	return "http://" + at + p.Path
 }
 
 // Bounds of the questions that something inside can cause, so that a person is

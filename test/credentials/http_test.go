@@ -319,7 +319,8 @@ func TestProductionKey(t *testing.T) {
 				q = l.Questions
 				return len(q) > 0
 			})
-			if !strings.Contains(q[0].Tool, "GET https://git.test/api/prod/x") || !strings.Contains(q[0].Rule, "prod") || spelled(fmt.Sprint(q)) {
+			if !strings.Contains(q[0].Tool, "GET https://git.test/api/prod/x") || !strings.Contains(q[0].Rule, "prod") || spelled(fmt.Sprint(q)) ||
+				!strings.Contains(q[0].Script, "x?y=z") || strings.Contains(q[0].Call+q[0].Tool, "y=z") { // the query is for the person, not for the record
 				p.t.Errorf("%+v", q)
 			}
 			p.OK(p.t, p.repo, "approve", q[0].ID, "--scope", "tool")

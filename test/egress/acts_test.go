@@ -201,6 +201,27 @@ func TestActsAsked(t *testing.T) {
 	})
 }
 
+// TestCutIsTold: of an address that is too long to be shown it is said how much is
+// hidden, and where all of it is; the terminal and the record agree.
+func TestCutIsTold(t *testing.T) {
+	one(t, func(p *place) {
+		task := p.open(allow(granted)...)
+		const long = `$(printf %09000d 0)`
+		r, q := p.answered(task, `curl -sS -X DELETE "http://a.test/pad`+long+`?x=`+long+`&really=this"`, "approve")
+		if !strings.Contains(r.Stdout, "DELETE /pad") {
+			p.t.Error(r)
+		}
+		for in, want := range map[string]string{q.Script: "more bytes are not shown: `caisson approve --json` has all of it]", q.Call: "more bytes are not shown]", q.Tool: "more bytes are not shown]"} {
+			if !strings.Contains(in, want) {
+				p.t.Errorf("%q is not in %s", want, in)
+			}
+		}
+		if len(q.Argv) != 2 || !strings.HasSuffix(q.Argv[1], "&really=this") || strings.Contains(q.Script, "really") {
+			p.t.Errorf("all of it is not there, or too much: %q", q.Argv)
+		}
+	})
+}
+
 // TestPushInTLS: a push inside TLS stops where the policy has that host read, and
 // nowhere else, which the plan says.
 func TestPushInTLS(t *testing.T) {

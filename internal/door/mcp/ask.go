@@ -62,11 +62,15 @@ const maxShown = 4000
 func questionText(q task.Question) string {
 	var b strings.Builder
 	line := func(name, value string) {
+		// Of a text of several lines none can look like a line of the question.
+		if value = visible(value); strings.Contains(value, "\n") {
+			value = "\n  | " + strings.ReplaceAll(strings.TrimSuffix(value, "\n"), "\n", "\n  | ")
+		}
 		if value != "" {
-			fmt.Fprintf(&b, "%s: %s\n", name, visible(value))
+			fmt.Fprintf(&b, "%s: %s\n", name, value)
 		}
 	}
-	fmt.Fprintf(&b, "caisson asks: may %s run in task %s?\n", visible(q.Tool), q.Task)
+	fmt.Fprintf(&b, "caisson asks: may %s run in task %s?\n", strings.ReplaceAll(visible(q.Tool), "\n", `\n`), q.Task)
 	if len(q.Argv) > 0 {
 		words, _ := json.Marshal(q.Argv)
 		line("argv", string(words))

@@ -22,6 +22,22 @@ func answering(seen chan<- *sdk.ElicitParams, action string, content map[string]
 	}}
 }
 
+// TestFormIsNotForged: what a model wrote looks like no line that the host wrote.
+func TestFormIsNotForged(t *testing.T) {
+	text := questionText(task.Question{Tool: "shell\nwhy: forged", Task: taskID, Argv: []string{"a\nwhy: forged"}, Script: "ls\n\nwhy: forged\ndigest: forged\n", Diff: "+x\nquestion: forged\n",
+		Dir: "/a\nwhy: forged", Rule: "--ask shell", Digest: "dc1", ID: "q1"})
+	for l := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+		if strings.Contains(l, "forged") && !strings.HasPrefix(l, "  | ") && !strings.HasPrefix(l, "argv: ") && !strings.HasPrefix(l, "caisson asks: ") {
+			t.Errorf("%q in\n%s", l, text)
+		}
+	}
+	for _, w := range []string{"script: \n  | ls\n  | \n  | why: forged\n", "\nwhy: --ask shell\n", "\ndigest: dc1\n"} {
+		if !strings.Contains(text, w) {
+			t.Errorf("no %q in\n%s", w, text)
+		}
+	}
+}
+
 // TestAsk puts questions to clients of every kind. What only the client decided
 // leaves the question in the queue, where another door answers it.
 func TestAsk(t *testing.T) {
