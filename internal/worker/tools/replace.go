@@ -98,6 +98,9 @@ func (s *spot) step(p string, makeDirs bool) (link string, fail *contract.Failur
 	case unix.S_IFLNK:
 		buf := make([]byte, contract.MaxPath+1)
 		n, err := unix.Readlinkat(dir, name, buf)
+		if err == unix.EINVAL { // it is no link any more
+			return "", contract.Fail(contract.Changed, "%s was changed by another program at the same moment; read it again", s.shown)
+		}
 		if err != nil {
 			return "", failure(err, s.shown)
 		}

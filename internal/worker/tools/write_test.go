@@ -272,3 +272,36 @@ func TestWriteAtOnce(t *testing.T) {
 	}
 	p.clean()
 }
+
+// A name that is a link at one moment and a file at the next is told as what it
+// is: somebody else at work, and no fault of ours.
+func TestWriteLinkAndFile(t *testing.T) {
+	p := at(t)
+	p.put("target", "x")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			_ = os.Remove(p.path("other"))
+			if i%2 == 0 {
+				_ = os.Symlink("target", p.path("other"))
+			} else {
+				_ = os.WriteFile(p.path("other"), []byte("x"), 0o644)
+			}
+			_ = os.Rename(p.path("other"), p.path("name"))
+		}
+	}()
+	for range 6_000 {
+		if fail := p.call(contract.WriteFile, contract.WriteFileArgs{Path: "name", Content: "x"}, &contract.WriteFileResult{}); fail != nil && code(fail) == contract.Internal {
+			t.Errorf("%v", fail)
+			break
+		}
+	}
+	close(stop)
+	<-done
+}
