@@ -106,6 +106,7 @@ type Timeouts struct {
 type Gate struct {
 	Config
 	limiter *limiter
+	streams chan struct{} // holds one for each request of HTTP/2 under way
 	held    heldBytes
 	names   names
 	tls     outTLS
@@ -151,6 +152,7 @@ func New(c Config) (*Gate, error) {
 		c.IDs = new(atomic.Uint64)
 	}
 	g := &Gate{Config: c, limiter: newLimiter(c.Limits)}
+	g.streams = make(chan struct{}, g.limiter.Conns)
 	g.ctx, g.stop = context.WithCancelCause(context.Background())
 	return g, nil
 }

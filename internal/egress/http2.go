@@ -18,6 +18,10 @@ import (
 // maxStreams is how many requests one connection of HTTP/2 has under way.
 const maxStreams = 100
 
+// maxFrame is the longest frame that is read, the shortest that may be said: each
+// connection keeps a buffer of that size.
+const maxFrame = 16 << 10
+
 // http2 serves the requests of a connection that the program inside made to d. The
 // standard library reads its frames; each request is decided about by itself and
 // goes out on a connection of its own.
@@ -27,7 +31,7 @@ func (s *session) http2(d Dest, t *tls.Conn) {
 		Handler:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.stream(d, w, r) }),
 		ConnState: l.state, BaseContext: func(net.Listener) context.Context { return s.g.ctx },
 		MaxHeaderBytes: maxHead, IdleTimeout: s.g.Timeouts.Idle, ReadHeaderTimeout: s.g.Timeouts.Head, ErrorLog: log.New(io.Discard, "", 0),
-		Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: s.g.Timeouts.Idle},
+		Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: s.g.Timeouts.Idle},
 	}
 	srv.Protocols.SetHTTP2(true)
 	_ = srv.Serve(l)
@@ -66,8 +70,18 @@ type stream struct {
 	cut bool // the answer broke off
 }
 
-// stream serves one request.
+// stream serves one request. A connection has many of them, each with its head in
+// memory for as long as the program inside takes no answer, so all connections
+// together have no more than a task may have connections. What goes beyond ends
+// without an answer, which would wait as well.
 func (s *session) stream(d Dest, w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.g.streams <- struct{}{}:
+		defer func() { <-s.g.streams }()
+	default:
+		_ = s.g.exhausted(Request{Proto: ProtoHTTPS, Dest: d}, refuse(ReasonLimit, "the task has %d requests of HTTP/2 under way, which is all it may", cap(s.g.streams)))
+		panic(http.ErrAbortHandler)
+	}
 	f := &stream{w: w, r: r}
 	h, err := headOf(r, d)
 	if err != nil {
@@ -121,6 +135,7 @@ func (f *stream) answer(err error) {
 	to.Set("X-Caisson-Refused", string(ReasonOf(err)))
 	f.w.WriteHeader(statusOf(err))
 	_, _ = io.WriteString(f.w, body)
+	_ = http.NewResponseController(f.w).Flush() // while the request still counts: see stream
 }
 
 // reply implements front.
