@@ -248,11 +248,17 @@ func (a *app) policyExplain() *cobra.Command {
   credential HANDLE           grant ptrace|userns
   command PROGRAM WORD…       tool NAME [PATH | PROGRAM WORD…]
 
-HOST:PORT alone is about egress. deny counts before ask and ask before allow. What nothing grants is denied.`,
+HOST:PORT alone, and METHOD URL, are about egress; what --net and --allow of one task grant is beside the rules and shown by
+"caisson show TASK". deny counts before ask and ask before allow. What nothing grants is denied.`,
 		Example: "  caisson policy explain registry.example.com:443\n  caisson policy explain mount ~/.ssh\n  caisson policy explain -- tool shell git push --force", Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && strings.Contains(args[0], ":") {
-				args = []string{"egress", args[0]}
+			switch {
+			case len(args) == 1 && strings.Contains(args[0], ":"), len(args) == 2 && strings.Contains(args[1], "://") && strings.ToUpper(args[0]) == args[0]:
+				args = append([]string{"egress"}, args...)
+			case len(args) > 1 && strings.HasPrefix(args[len(args)-1], "--") && cmd.ArgsLenAtDash() < 0 && (args[0] == "egress" || strings.Contains(args[0], ":")):
+				return usagef(cmd, "%s stands behind what is asked about: flags come before it", args[len(args)-1])
+			case len(args) == 1 && strings.Contains(args[0], "."):
+				return usagef(cmd, "%s names no port: ask about %s:443", args[0], args[0])
 			}
 			if len(args) < 2 {
 				return usagef(cmd, "%s needs a kind and what it is about", cmd.CommandPath())
@@ -273,6 +279,9 @@ HOST:PORT alone is about egress. deny counts before ask and ask before allow. Wh
 			fmt.Fprintf(&b, "%s: %s\n  %s%s\n", o.Verdict, clean(o.Question), clean(o.Rule), originText(o.Source, o.Where))
 			for _, v := range o.Beside {
 				fmt.Fprintf(&b, "  also: %s%s\n", clean(v.Value), originText(v.Source, v.Where))
+			}
+			if args[0] == "egress" && o.Verdict == task.VerdictDeny && o.Source == "" {
+				b.WriteString("  one task is granted it by --net or --allow when it begins, or by `caisson allow TASK HOST:PORT` while it is open\n")
 			}
 			_, err = io.WriteString(a.stdout(), b.String())
 			return err
