@@ -98,6 +98,9 @@ func (p *Publication) refuse(why string) {
 	}
 }
 
+// saysWhat is how long a client may take to say something where nobody waits.
+const saysWhat = 5 * time.Second
+
 // take finds out what a connection is.
 func (p *Publication) take(ctx context.Context, c net.Conn, web *handedOver) {
 	if p.Peer == nil || p.Dial == nil {
@@ -112,6 +115,13 @@ func (p *Publication) take(ctx context.Context, c net.Conn, web *handedOver) {
 	p.conns.Add(1)
 	inside, err := p.Dial(ctx)
 	if err != nil {
+		// Nobody waits there: what speaks HTTP is told so.
+		_ = c.SetReadDeadline(time.Now().Add(saysWhat))
+		if br := bufio.NewReaderSize(c, 4096); isWeb(br) {
+			_ = c.SetReadDeadline(time.Time{})
+			web.give(&buffered{c, br})
+			return
+		}
 		_ = c.Close()
 		return
 	}

@@ -237,3 +237,36 @@ func TestPublishedPeer(t *testing.T) {
 		t.Error("the server saw somebody")
 	}
 }
+
+// TestPublishedNobody: where nothing waits inside, what speaks HTTP is told so, and
+// a page of another site is told no more than ever.
+func TestPublishedNobody(t *testing.T) {
+	server := listening(t)
+	_, at := published(t, server, anybody)
+	server.Close()
+	for origin, want := range map[string]int{"": http.StatusBadGateway, "http://evil.example": http.StatusForbidden} {
+		r, _ := http.NewRequest("GET", "http://"+at+"/", nil)
+		if origin != "" {
+			r.Header.Set("Origin", origin)
+		}
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(a.Body)
+		a.Body.Close()
+		if a.StatusCode != want || !strings.Contains(string(b), "caisson: ") {
+			t.Errorf("%q: %d %s", origin, a.StatusCode, b)
+		}
+	}
+	// What speaks something else sees an end.
+	c, err := net.Dial("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "\x00\x00hello\n")
+	if b, err := io.ReadAll(c); len(b) > 0 || err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("%q %v", b, err)
+	}
+}

@@ -54,7 +54,7 @@ var texts = map[string]info{
 	},
 	contract.Shell: {
 		title: "Run a command",
-		doc: "Runs a script with /bin/sh -c (command), or a program with its arguments (argv), in the task. The network is what the task was opened with, which may be none. Long output is shortened in the middle and kept whole in a file of the output store that the result names. " +
+		doc: "Runs a script with bash -c, or /bin/sh -c where there is no bash (command), or a program with its arguments (argv), in the task. The network is what the task was opened with, which may be none. Long output is shortened in the middle and kept whole in a file of the output store that the result names. " +
 			"With background the call returns at once and the result names the shell for shell_output, shell_input and shell_kill. Otherwise everything that it started, and that still runs, is ended with it when it times out or is canceled.",
 		destructive: true,
 	},
@@ -161,7 +161,7 @@ var fields = map[string]string{
 	"grep.no_ignore":   "also files that git ignores",
 	"grep.hidden":      "also names that begin with a dot",
 
-	"shell.command":    "script for /bin/sh -c; this or argv",
+	"shell.command":    "script for bash, or /bin/sh where there is no bash; this or argv",
 	"shell.argv":       "program and arguments, without a shell",
 	"shell.argv[]":     "",
 	"shell.cwd":        "folder to run in; " + pathDoc,
