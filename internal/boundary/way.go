@@ -334,7 +334,7 @@ func (c *crossings) fold(d egress.Decision, body map[string]any) (due []map[stri
 		due = c.sweep(now)
 		c.minute, c.told = now, 0
 	}
-	key := strings.Join([]string{string(d.Proto), d.Dest.String(), string(d.Reason), string(d.Verdict), d.Digest}, "\x00")
+	key := strings.Join([]string{string(d.Proto), d.Dest.String(), string(d.Reason), string(d.Verdict), d.Digest, d.Method, d.Path}, "\x00")
 	if d.Dest.Host.IsZero() {
 		key += "\x00" + d.Said
 	}

@@ -282,6 +282,7 @@ func (g *Gate) decide(ctx context.Context, r Request) (Decision, error) {
 	}
 	if addr := p.Addr; addr.IsValid() {
 		if class := g.class(addr); class != ClassPublic && !grants(a.Range, addr, class) {
+			d.Rule += fmt.Sprintf("; but it is %s, which only a rule about that address grants", class) + meant(class, netip.AddrPortFrom(addr, r.Dest.Port), "")
 			return refuse(ReasonAddress, "%s is %s, which only a rule about that address grants", r.Dest, class)
 		}
 	}
@@ -355,7 +356,7 @@ func (g *Gate) permit(r Request, a netip.Addr, asked bool) error {
 	case a.Zone() != "":
 		return refuse(ReasonAddress, "%s has the address %s, which names an interface", r.Dest.Host, a).toTask("%s has an address that may not be reached", r.Dest.Host)
 	case class != ClassPublic && !grants(ans.Range, a, class):
-		return refuse(ReasonAddress, "%s has the address %s: %s, which only a rule about that address grants", r.Dest.Host, a, class).
+		return refuse(ReasonAddress, "%s has the address %s: %s, which only a rule about that address grants%s", r.Dest.Host, a, class, meant(class, netip.AddrPortFrom(a, r.Dest.Port), " beside the name")).
 			toTask("%s has an address that only a rule about that address grants; the record of the task says which", r.Dest.Host)
 	case ans.Verdict == task.VerdictAsk && !asked:
 		return refuse(ReasonAsk, "%s has the address %s, about which a person is to be asked, and was not by this name: %s", r.Dest.Host, a, ans.Rule).
@@ -364,6 +365,17 @@ func (g *Gate) permit(r Request, a netip.Addr, asked bool) error {
 		return refuse(ReasonRule, "%s has the address %s: %s", r.Dest.Host, a, ans.Rule).toTask("%s has an address that a rule denies", r.Dest.Host)
 	}
 	return nil
+}
+
+// meant is the next step of a person who wants a special address reached; nothing
+// where nobody has a service of their own. Never for the task, which would learn
+// where a name leads.
+func meant(class Class, to netip.AddrPort, beside string) string {
+	switch class {
+	case ClassPrivate, ClassShared, ClassLoopback, ClassLinkLocal, ClassDocumentation, ClassOwn:
+		return "; if it is meant: --allow " + to.String() + beside + ", or a rule of the policy about that address"
+	}
+	return ""
 }
 
 // class is ClassOf, and knows this machine's own public addresses.

@@ -103,6 +103,11 @@ func TestAddresses(t *testing.T) {
 			if c.want == ReasonAddress {
 				if o := w.notes.finished(t); len(o) != 1 || o[0].Reason != ReasonAddress || !strings.Contains(o[0].Text, "a.test") {
 					t.Errorf("recorded as %+v", o)
+				} else if why := o[0].Text; strings.Contains(why, ": private") && !strings.Contains(why, "--allow "+c.addrs[0]+":") || strings.Contains(why, string(ClassMetadata)) && strings.Contains(why, "--allow") {
+					t.Errorf("the next step: %s", why)
+				}
+				if strings.Contains(ForTask(err), "--allow") {
+					t.Errorf("the task is told %s", ForTask(err))
 				}
 			}
 		})

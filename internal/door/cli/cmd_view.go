@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -84,10 +85,13 @@ for what was refused because none allows it, as a part of a policy file. It appl
 				if follow {
 					return usagef(cmd, "--propose and --follow do not go together")
 				}
-				p := proposal{Schema: "caisson.proposal/1", Task: args[0], Rules: []proposed{}, Names: []string{}}
+				p := proposal{Schema: "caisson.proposal/1", Task: args[0], Rules: []proposed{}, Names: []string{}, Addresses: []astray{}}
 				_, err := do[*door.None](a, cmd, "", "log", &door.LogIn{Task: args[0]}, func(c *door.Call) { c.Emit = func(e door.Event) error { p.learn(e); return nil } })
 				if err != nil {
 					return err
+				}
+				if v, err := do[*task.View](a, cmd, "", "show", &door.TaskIn{Task: args[0]}, nil); err == nil {
+					p.noWay = slices.ContainsFunc(v.Levels, func(l task.Level) bool { return l.Axis == task.NET && l.Promised == task.MaxLevel(task.NET) })
 				}
 				if a.json {
 					a.writeJSON(p)

@@ -22,6 +22,19 @@ type proposal struct {
 	// Names were only asked for, by programs that know no proxy: at which port they
 	// would have been reached nobody knows.
 	Names []string `json:"names"`
+	// Addresses were refused because of what they are, though a rule allows the name
+	// that led there, or the range.
+	Addresses []astray `json:"addresses"`
+
+	begun map[string]string // where crossings lead that are not over
+	noWay bool
+}
+
+// astray is one destination that was refused because of its address.
+type astray struct {
+	To    string `json:"to"`
+	Why   string `json:"why"`
+	Times int64  `json:"times"`
 }
 
 // proposed is one destination that was refused because no rule allows it.
@@ -36,19 +49,44 @@ type proposed struct {
 	Times  int64  `json:"times"`
 }
 
+// lost notes a destination that was refused because of its address.
+func (p *proposal) lost(to, why string, times int64) {
+	i := slices.IndexFunc(p.Addresses, func(x astray) bool { return x.To == to && x.Why == why })
+	if i < 0 {
+		i = len(p.Addresses)
+		p.Addresses = append(p.Addresses, astray{To: to, Why: why})
+	}
+	p.Addresses[i].Times += times
+}
+
 // learn adds what an event tells. What was refused for another reason than a
-// missing rule is not proposed: an address that is special, a form that cannot be
-// read, a server name that is another.
+// missing rule is not proposed: an address that is special is only named, a form
+// that cannot be read and a server name that is another are left out.
 func (p *proposal) learn(e door.Event) {
 	b := e.Body
+	if e.Task != "" {
+		p.Task = string(e.Task) // the record's own, whatever it was called by
+	}
+	id := number(b["crossing"])
+	switch {
+	case e.Type == "egress.ended":
+		if to := p.begun[id]; text1(b, "reason") == "address" {
+			p.lost(to, text1(b, "text"), 1)
+		}
+		delete(p.begun, id)
+	case e.Type == "egress.decided" && text1(b, "verdict") == "allow" && id != "":
+		if p.begun == nil {
+			p.begun = map[string]string{}
+		}
+		p.begun[id] = text1(b, "to")
+	case e.Type == "egress.decided" && text1(b, "reason") == "address":
+		p.lost(text1(b, "to"), text1(b, "rule"), again(b))
+	}
 	if e.Type != "egress.decided" || text1(b, "verdict") != "deny" || text1(b, "reason") != "rule" || strings.HasPrefix(text1(b, "rule"), "denied") {
 		return
 	}
 	to := text1(b, "to")
-	times := int64(1)
-	if n, ok := asInt(b["again"]); ok && n > 0 {
-		times = n // the first is an event of its own
-	}
+	times := again(b)
 	if text1(b, "proto") == "dns" {
 		if to != "" && !slices.Contains(p.Names, to) {
 			p.Names = append(p.Names, to)
@@ -80,6 +118,23 @@ func (p *proposal) learn(e door.Event) {
 	p.Rules[i].Times += times
 }
 
+// again is how often something happened that an event tells of: the first time is an
+// event of its own.
+func again(b map[string]any) int64 {
+	if n, ok := asInt(b["again"]); ok && n > 0 {
+		return n
+	}
+	return 1
+}
+
+// timesText is how often, in words.
+func timesText(n int64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
 // plainPath is what a path consists of that needs no quotes anywhere.
 const plainPath = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._~-"
 
@@ -108,7 +163,14 @@ func (p *proposal) write(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# What task %s asked for and no rule allows. Nothing of this is in force: read it,\n# leave out what nobody needs, and put the rest into .caisson.yaml, your own policy,\n# or on the command line.\n", p.Task)
 	if len(p.Rules) == 0 && len(names) == 0 {
-		b.WriteString("# There is nothing.\n")
+		switch {
+		case len(p.Addresses) > 0:
+			b.WriteString("# No rule is missing but about addresses:\n")
+		case p.noWay:
+			b.WriteString("# There is nothing: this task has no way out, so nothing inside could ask. A task with\n# `--net allowlist` records what it is refused.\n")
+		default:
+			b.WriteString("# There is nothing.\n")
+		}
 	}
 	if len(p.Rules) > 0 {
 		b.WriteString("version: 1\nrequest:\n  egress:\n")
@@ -129,10 +191,13 @@ func (p *proposal) write(w io.Writer) error {
 		if strings.Contains(flag, " ") {
 			flag = "'" + flag + "'"
 		}
-		fmt.Fprintf(&b, "    - {%s, %s} # asked for %d times; --allow %s\n", clean(what), ports, r.Times, flag)
+		fmt.Fprintf(&b, "    - {%s, %s} # asked for %s; --allow %s\n", clean(what), ports, timesText(r.Times), flag)
 	}
 	for _, n := range names {
 		fmt.Fprintf(&b, "# %s: its address was asked for by a program that knows no proxy; perhaps --allow %s:443\n", clean(n), clean(n))
+	}
+	for _, x := range p.Addresses {
+		fmt.Fprintf(&b, "# %s was refused %s because of its address: %s\n", clean(x.To), timesText(x.Times), clean(x.Why))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
