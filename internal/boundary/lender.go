@@ -48,6 +48,9 @@ func (m *Manager) newLender(l *live, rules func() error) (*lender, error) {
 	if len(l.lent) == 0 {
 		return nil, nil
 	}
+	if err := sys.WithoutCore(); err != nil {
+		return nil, task.Errorf(task.CodeInternal, "lend", "what this process holds could come into a core file: %w", err)
+	}
 	gone, err := l.goneOut()
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -253,6 +254,18 @@ func TestTakenBack(t *testing.T) {
 		}
 		if show := p.OK(p.t, p.repo, "show", "--json", task); !strings.Contains(show, `"kind": "loan"`) || !strings.Contains(show, `"value": "api"`) {
 			p.t.Errorf("show has no loan: %s", show)
+		}
+		// A core file of who holds it would have it. The control is this process.
+		v := harness.Decode[struct{ Supervisor struct{ PID int } }](p.t, p.OK(p.t, p.repo, "show", "--json", task))
+		limits := func(pid string) string {
+			b, err := os.ReadFile("/proc/" + pid + "/limits")
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			return strings.Join(regexp.MustCompile(`(?m)^Max core file size +(\S+) +(\S+)`).FindStringSubmatch(string(b))[1:], " ")
+		}
+		if own, its := limits("self"), limits(fmt.Sprint(v.Supervisor.PID)); its != "1 1" && !strings.HasSuffix(own, " 0") {
+			p.t.Errorf("the supervisor may leave a core file: %s, as this process: %s", its, own)
 		}
 		p.Caisson(p.t, p.repo, "close", "--keep", "always", task)
 		p.nowhere(task)
