@@ -93,6 +93,38 @@ while [ -z "$x" ]; do read x || :; done; echo got=$x; exit 5`)
 	}
 }
 
+// TestBackground: a session that is not in the foreground of its terminal leaves
+// that alone, and goes on. Brought to the foreground it gets what is typed.
+func TestBackground(t *testing.T) {
+	const inside = `[ -t 0 ] || [ -t 1 ] || echo "no pty"; read x; echo got=$x; exit 5`
+	for name, script := range map[string]string{
+		// The shell's own job control.
+		"job": `set -m; fcaisson run -- sh -c "$0" & read go; fg %1 >/dev/null; echo status=$?`,
+		// timeout(1) moves itself out of the foreground, and back never.
+		"timeout": `timeout 300 fcaisson run -- sh -c "${0/read x/x=none}"; echo status=$?`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := prepared(t)
+			own, err := exec.LookPath("bash")
+			if err != nil {
+				t.Skipf("no bash: %v", err)
+			}
+			c.Path, c.Args = own, []string{"bash", "--norc", "-c", script, inside}
+			s := harness.OnTerminal(t, c, os.Getuid())
+			s.Expect("no pty")
+			if s.Mode().Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != unix.ICANON|unix.ECHO|unix.ISIG {
+				t.Error("the terminal's mode was changed from the background")
+			}
+			if name == "job" {
+				s.Type("go\rhello\r")
+				s.Expect("got=hello")
+			}
+			s.Expect("status=5")
+			s.Ends(0)
+		})
+	}
+}
+
 func TestCtrlCBelongsInsideAPTY(t *testing.T) {
 	c, s := onTerminal(t, "run", "--", "sh", "-c", `trap 'echo INT inside; exit 7' INT; echo ready; while :; do sleep 0.05; done`)
 	s.Expect("ready")

@@ -3,6 +3,7 @@ package boundary
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -33,6 +34,10 @@ var _ = sys.RegisterFaults("install.intended", "install.standing", "install.ende
 // phaseInstall is the one phase that --phase takes.
 const phaseInstall = "install"
 
+// installRefused is the next step after an installation that failed, or that
+// waited for what it cannot reach until it was stopped.
+const installRefused = "`caisson log --egress %s` says what was refused"
+
 // installTime bounds one installation.
 const installTime = time.Hour
 
@@ -54,6 +59,14 @@ var installers = []installer{
 	{"pip", []string{"requirements.txt"}, []string{"sh", "-c", `test -x .venv/bin/python || python3 -m venv .venv; exec .venv/bin/python -m pip install --disable-pip-version-check -r requirements.txt "$@"`, "pip"}, []string{".venv"}},
 	{"go", []string{"go.mod"}, []string{"go", "mod", "download"}, nil},
 	{"cargo", []string{"Cargo.lock"}, []string{"cargo", "fetch", "--locked"}, nil},
+}
+
+// call is what a person reads while it runs.
+func (i installer) call() string {
+	if i.argv[0] == "sh" {
+		return i.name + " install"
+	}
+	return strings.Join(i.argv[:2], " ")
 }
 
 // deps are the variables by which package managers find what they fetched, in
@@ -177,7 +190,7 @@ func (m *Manager) installAll(ctx context.Context, l *live, progress func(string)
 		return err
 	}
 	for _, i := range list {
-		tell(progress, "installing dependencies: "+strings.Join(i.argv[:min(len(i.argv), 2)], " "))
+		tell(progress, "installing dependencies: "+i.call())
 		var out, errs capture.Stream
 		o, err := m.install(ctx, l, i, &out, &errs, progress)
 		if err != nil {
@@ -188,8 +201,15 @@ func (m *Manager) installAll(ctx context.Context, l *live, progress func(string)
 			if text == "" {
 				text = strings.TrimSpace(string(out.Result().Tail))
 			}
-			return task.Errorf(task.CodeUnavailable, "install", "%s could not install the dependencies (exit %d): %s", i.name, o.Exit, short(text, 2000)).
-				WithHint("`caisson log --egress %s` says what was refused", l.id)
+			how := fmt.Sprintf("exit %d", o.Exit)
+			if o.Signal != 0 {
+				how = fmt.Sprintf("signal %d ended it", o.Signal)
+			}
+			if text != "" {
+				text = ": " + short(text, 2000)
+			}
+			return task.Errorf(task.CodeUnavailable, phaseInstall, "%s could not install the dependencies (%s)%s", i.name, how, text).
+				WithHint(installRefused, l.id)
 		}
 	}
 	return nil
@@ -384,7 +404,7 @@ func (m *Manager) installIn(ctx context.Context, l *live, st *standing, s *backe
 		dctx, done := sys.Detach(ctx, killTime)
 		defer done()
 		_ = call.Cancel(dctx, 0)
-		err = task.Errorf(task.CodeCanceled, "install", "the installation was stopped: %w", context.Cause(ctx))
+		err = task.Errorf(task.CodeCanceled, phaseInstall, "the installation was stopped: %w", context.Cause(ctx)).WithHint(installRefused, l.id)
 	}
 	end()
 	return o, err

@@ -11,9 +11,9 @@ import (
 )
 
 // Find returns the task that ref means, with resources: an id, the name of a
-// task that lives, of one that is being ended or kept, a unique prefix of an
-// id, or the name of a closed task, in this order. Several matches are an error with code usage that lists
-// them.
+// task that lives, of the newest that is being ended or kept, a unique prefix of
+// an id, or the name of a closed task, in this order. Several matches are an
+// error with code usage that lists them.
 func (db *DB) Find(ctx context.Context, ref string) (t Task, err error) {
 	err = db.snapshot(ctx, func(tx *Tx) error {
 		t, err = tx.Find(ref)
@@ -37,7 +37,8 @@ func (tx *Tx) Find(ref string) (Task, error) {
 		args  []any
 	}{
 		{"WHERE t.name = ? AND t.state IN " + holdsName, []any{ref}},
-		{"WHERE t.name = ? AND t.state <> 'closed' ORDER BY t.created", []any{ref}},
+		// None is ever removed, so the rows are in order, whatever the clock says.
+		{"WHERE t.name = ? AND t.state <> 'closed' ORDER BY t.rowid DESC LIMIT 1", []any{ref}},
 		{"WHERE substr(t.id, 1, length(?1)) = ?1 ORDER BY t.created", []any{ref}},
 		{"WHERE t.name = ? AND t.state = 'closed' ORDER BY t.created", []any{ref}},
 	}

@@ -235,4 +235,16 @@ func TestNameIsFreeOnceKept(t *testing.T) {
 	if err := db.SetState(ctx, old, task.Closing, nil); err != nil {
 		t.Fatal(err)
 	}
+	// Of two that are over the newer is meant, whichever changed last.
+	for _, s := range []task.State{task.Closing, task.Kept} {
+		if err := db.SetState(ctx, young, s, func(v *task.View) { v.Retention = &task.Retention{Until: time.Now().Add(time.Hour)} }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Update(ctx, old, func(v *task.View) {}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := db.Find(ctx, "fix"); err != nil || got.ID() != young {
+		t.Fatalf("two that are over: %v, %v", got.ID(), err)
+	}
 }

@@ -72,6 +72,9 @@ func TestAllowLater(t *testing.T) {
 			}
 		}
 		p.userPolicy("version: 1\n")
+		if r := p.Caisson(p.t, p.repo, "allow", "--withdraw", task, "b.test:80"); r.Exit == 0 || !strings.Contains(r.Stderr, "the task comes first") {
+			p.t.Errorf("in the wrong order: %v", r)
+		}
 		p.OK(p.t, p.repo, "allow", task, "--withdraw", "b.test:80")
 		if r := p.sh(task, curl); strings.Contains(r.Stdout, "GET /x") {
 			p.t.Errorf("it was taken back: %v", r)

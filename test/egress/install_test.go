@@ -160,6 +160,15 @@ func TestInstallRun(t *testing.T) {
 			p.t.Errorf("a denied registry was reached: %v", r)
 		}
 		p.userPolicy("version: 1\n")
+		// One that ends by a signal, or that hangs until it is stopped.
+		p.Write(p.t, p.Dir+"/tools/bin/npm", "#!/bin/bash\nkill -9 $$\n", 0o755)
+		if r := p.with(env, "run", "--phase", "install", "--", "true"); r.Exit == 0 || !strings.Contains(r.Stderr, "signal 9 ended it") || !strings.Contains(r.Stderr, "log --egress") {
+			p.t.Error(r)
+		}
+		p.Write(p.t, p.Dir+"/tools/bin/npm", "#!/bin/bash\nexec sleep 600\n", 0o755)
+		if r := p.with(env, "run", "--timeout", "5s", "--phase", "install", "--", "true"); r.Exit == 0 || !strings.Contains(r.Stderr, "log --egress") {
+			p.t.Error(r)
+		}
 		p.Git(p.t, p.repo, "rm", "-q", "package-lock.json")
 		p.Git(p.t, p.repo, "commit", "-q", "-m", "none")
 		if r := p.with(env, "run", "--phase", "install", "--", "true"); r.Exit == 0 || !strings.Contains(r.Stderr, "names dependencies") {

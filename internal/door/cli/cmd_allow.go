@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,11 @@ it and you agreed.`,
   caisson allow demo --withdraw docs.example.com`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef(cmd, "%s needs a task", cmd.CommandPath())
+				err := usagef(cmd, "%s needs a task", cmd.CommandPath())
+				if len(in.Withdraw) > 0 {
+					err = err.WithHint(withdrawOrder)
+				}
+				return err
 			}
 			return nil
 		},
@@ -33,6 +38,9 @@ it and you agreed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.Task, in.Places = args[0], args[1:]
 			r, err := do[*task.AllowReport](a, cmd, "", "allow", &in, nil)
+			if e := (*task.Error)(nil); len(in.Withdraw) > 0 && task.CodeOf(err) == task.CodeNotFound && errors.As(err, &e) && e.Op == "inventory.find" {
+				return task.Errorf(task.CodeNotFound, "cli", "%v", err).WithHint(withdrawOrder)
+			}
 			if err != nil {
 				return err
 			}
@@ -57,6 +65,10 @@ it and you agreed.`,
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the record `TEXT`")
 	return cmd
 }
+
+// withdrawOrder is said to who wrote the task behind --withdraw, which takes the
+// word that follows it.
+const withdrawOrder = "the task comes first: caisson allow TASK --withdraw HOST[:PORT]"
 
 // widenedText is one destination that was added.
 func widenedText(w task.Widened) string {

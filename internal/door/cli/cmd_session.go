@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -194,7 +195,12 @@ func sessionCanceled(s *session, err error) error {
 	if err == nil || !s.canceled() || outlives(err) {
 		return err
 	}
-	return task.Errorf(task.CodeCanceled, "cli", "canceled before the command started")
+	e := task.Errorf(task.CodeCanceled, "cli", "canceled before the command started")
+	var was *task.Error
+	if errors.As(err, &was) && was.Op == "install" && was.Hint != "" {
+		return e.WithHint("%s", was.Hint) // it may have waited for what it cannot reach
+	}
+	return e
 }
 
 // sessionEnd reports how a command that ran has ended.

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,12 +96,37 @@ func (r *requestFlags) complete(a *app, cmd *cobra.Command) {
 	for flag, f := range map[string]cobra.CompletionFunc{
 		"repo": dirs, "rootfs": dirs, "ro": dirs, "at": dirs,
 		"source": fixed(strategies), "dirty": fixed(dirtyModes), "history": fixed(histories), "keep": fixed(keepModes),
-		"backend": fixed(backends), "net": fixed(netModes), "phase": fixed([]string{"install"}), "allow": cobra.NoFileCompletions, "lend": cobra.NoFileCompletions, "publish": cobra.NoFileCompletions, "grant": fixed(grantKinds), "need": completeNeed,
+		"backend": fixed(backends), "net": fixed(netModes), "phase": fixed([]string{"install"}), "allow": cobra.NoFileCompletions, "lend": a.completeLend, "publish": cobra.NoFileCompletions, "grant": fixed(grantKinds), "need": completeNeed,
 		"name": cobra.NoFileCompletions, "parent": a.completeParent, "base": cobra.NoFileCompletions, "env": cobra.NoFileCompletions, "memory": cobra.NoFileCompletions,
 		"cpus": cobra.NoFileCompletions, "pids": cobra.NoFileCompletions, "disk": cobra.NoFileCompletions, "net-bytes": cobra.NoFileCompletions, "net-connections": cobra.NoFileCompletions, "net-rate": cobra.NoFileCompletions, "timeout": cobra.NoFileCompletions,
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, f)
 	}
+}
+
+// completeLend offers the handles of the policy that holds for the repository, also
+// behind a comma.
+func (a *app) completeLend(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	repo, _ := cmd.Flags().GetString("repo")
+	base, _ := cmd.Flags().GetString("base")
+	repo = under(a.cfg.Dir, repo)
+	o, ok := silently[*door.PolicyOut](a, cmd, repo, "policy", &door.PolicyIn{Repo: repo, Base: base})
+	if !ok {
+		return nil, directive
+	}
+	var rules struct{ Credentials []struct{ Name, As string } }
+	if json.Unmarshal(o.Rules, &rules) != nil {
+		return nil, directive
+	}
+	before := typed[:strings.LastIndexByte(typed, ',')+1]
+	var out []string
+	for _, c := range rules.Credentials {
+		if !slices.Contains(handles([]string{before}), c.Name) {
+			out = append(out, before+c.Name+"\t"+c.As)
+		}
+	}
+	return out, directive
 }
 
 // completeParent offers the open tasks.
@@ -150,8 +177,10 @@ func (a *app) completeBranch(cmd *cobra.Command, args []string, _ string) ([]str
 	case 0:
 		out = a.taskNames(cmd)
 	case 1:
-		for _, v := range a.taskViews(cmd) {
-			if v.Name == args[0] || string(v.ID) == args[0] {
+		views := a.taskViews(cmd)
+		named := meant(views)[args[0]]
+		for _, v := range views {
+			if v.ID == named || named == "" && string(v.ID) == args[0] {
 				out = append(out, "caisson/"+string(v.ID)+"\tas without a name")
 				if v.Name != "" {
 					out = append(out, "caisson/"+v.Name)
@@ -165,13 +194,16 @@ func (a *app) completeBranch(cmd *cobra.Command, args []string, _ string) ([]str
 // taskNames lists tasks, those in some states or all, as a shell would type them.
 func (a *app) taskNames(cmd *cobra.Command, states ...task.State) []string {
 	var out []string
-	for _, v := range a.taskViews(cmd) {
+	views := a.taskViews(cmd)
+	names := meant(views)
+	for _, v := range views {
 		if len(states) > 0 && !slices.Contains(states, v.State) {
 			continue
 		}
 		about := string(v.State)
-		// A name that a shell would have to quote is left out; the id works.
-		if v.Name != "" && v.Name == clean(v.Name) && quoteArgv([]string{v.Name}) == v.Name {
+		// A name that a shell would have to quote, or that means another task, is
+		// left out; the id works.
+		if names[v.Name] == v.ID && v.Name == clean(v.Name) && quoteArgv([]string{v.Name}) == v.Name {
 			out = append(out, v.Name+"\t"+string(v.ID)+" "+about)
 			continue
 		}
@@ -183,23 +215,43 @@ func (a *app) taskNames(cmd *cobra.Command, states ...task.State) []string {
 // taskViews lists tasks that are not closed. It is silent about every failure:
 // there is nobody to tell.
 func (a *app) taskViews(cmd *cobra.Command) []task.View {
+	l, ok := silently[*door.ListOut](a, cmd, "", "list", &door.ListIn{})
+	if !ok {
+		return nil
+	}
+	return l.Tasks
+}
+
+// meant returns the task that each name means, of tasks that are not closed, oldest
+// first: the one that lives, else the newest.
+func meant(views []task.View) map[string]task.ID {
+	ids, lives := map[string]task.ID{}, map[string]bool{}
+	for _, v := range views {
+		over := v.State == task.Closing || v.State == task.Kept || v.State == task.Stuck
+		if v.Name == "" || over && lives[v.Name] {
+			continue
+		}
+		ids[v.Name], lives[v.Name] = v.ID, !over
+	}
+	return ids
+}
+
+// silently runs an operation for a completion; ok is false when it failed.
+func silently[O any](a *app, cmd *cobra.Command, repo, name string, in any) (out O, ok bool) {
 	parent := cmd.Context()
 	if parent == nil {
 		parent = context.Background()
 	}
 	ctx, cancel := context.WithTimeout(parent, completeTimeout)
 	defer cancel()
-	if a.checkWorkspaceEnv("") != nil {
-		return nil
+	if a.checkWorkspaceEnv(repo) != nil {
+		return out, false
 	}
 	e, closer, err := a.cfg.Engine(ctx, true, func(string) {})
 	if err != nil {
-		return nil
+		return out, false
 	}
 	defer closer()
-	l, err := door.Do[*door.ListOut](ctx, a.call(e), "list", &door.ListIn{})
-	if err != nil {
-		return nil
-	}
-	return l.Tasks
+	out, err = door.Do[O](ctx, a.call(e), name, in)
+	return out, err == nil
 }

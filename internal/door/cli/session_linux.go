@@ -21,7 +21,7 @@ import (
 type session struct {
 	a   *app
 	io  door.ExecIO
-	tty bool // a pty instead of three pipes
+	tty bool // a pty instead of three pipes: we are on a terminal, in its foreground
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -60,7 +60,8 @@ var forwarded = []os.Signal{
 func (a *app) newSession(ctx context.Context, early bool) (*session, error) {
 	s := &session{
 		a: a, early: early,
-		tty:     isTerminal(a.cfg.Stdin) && isTerminal(a.cfg.Stdout),
+		// A background job that sets its terminal's mode is stopped.
+		tty:     isTerminal(a.cfg.Stdin) && isTerminal(a.cfg.Stdout) && foreground(fdOf(a.cfg.Stdin)),
 		cancels: make(chan struct{}, 3), signals: make(chan os.Signal), queue: make(chan os.Signal, 64),
 		caught: make(chan os.Signal, 64), done: make(chan struct{}), ready: make(chan struct{}),
 	}
