@@ -20,7 +20,7 @@ func TestCarriedIsWhole(t *testing.T) {
 		"direct":  "a task with one is not handed over",
 		"resumed": "of a resume that is not ready", "once": "of run", "command": "of run", "only": "of run", "ready": "it is", "notes": "said when it was opened",
 		"decision": "Stamp and Until", "tools": "nothing was called", "queue": "nothing was asked", "turns": "nothing was called", "hooks": "nothing was asked",
-		"unserve": "made anew", "way": "made anew", "gone": "read from the record", "outward": "nothing was asked", "ctx": "made anew", "cancel": "made anew", "watch": "made anew", "mu": "", "results": "", "calls": "none",
+		"unserve": "made anew", "way": "made anew", "gone": "read from the record", "outward": "nothing was asked", "ctx": "made anew", "cancel": "made anew", "watch": "made anew", "mu": "", "results": "", "calls": "none", "refused": "nothing ran, and it is told at the end of run",
 		"closing": "it is not", "limit": "nothing ran", "limitAt": "nothing ran", "ooms": "nothing ran",
 		"tampered": "of a record that is taken up again", "observed": "of the end", "ending": "of the end", "report": "of the end", "endErr": "of the end", "released": "of the end",
 	}

@@ -208,6 +208,7 @@ func (m *Manager) finish(ctx context.Context, l *live, o endOptions) (*task.Clos
 	if err := m.endProcesses(ctx, l, t); err != nil {
 		return m.stuck(ctx, l, rep, err)
 	}
+	rep.Refused = l.refused.Load()
 	if err := sys.Fault("close.dead"); err != nil {
 		return m.stuck(ctx, l, rep, err)
 	}

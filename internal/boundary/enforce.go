@@ -78,7 +78,10 @@ func (e *enforcing) set(field string, from policy.Origin) { e.origin[field] = fr
 func (d *decided) typed(flag string) bool { return d.req.Origin[flag] == "flag" }
 
 func refusal(flag, why string, from policy.Origin) *task.Error {
-	return task.Errorf(task.CodeDenied, "plan", "%s: the policy does not allow it: %s (%s)", flag, why, from).
+	if own := " (" + from.String() + ")"; !strings.HasSuffix(why, own) {
+		why += own
+	}
+	return task.Errorf(task.CodeDenied, "plan", "%s: the policy does not allow it: %s", flag, why).
 		WithHint("leave it out, or have %s changed by whoever may write it; `caisson policy show` says what holds here", place(from))
 }
 

@@ -192,6 +192,7 @@ func (m *Manager) installAll(ctx context.Context, l *live, progress func(string)
 	for _, i := range list {
 		tell(progress, "installing dependencies: "+i.call())
 		var out, errs capture.Stream
+		before := l.refused.Load()
 		o, err := m.install(ctx, l, i, &out, &errs, progress)
 		if err != nil {
 			return err
@@ -208,11 +209,22 @@ func (m *Manager) installAll(ctx context.Context, l *live, progress func(string)
 			if text != "" {
 				text = ": " + short(text, 2000)
 			}
+			if n := l.refused.Load() - before; n > 0 {
+				text += "; " + refusedText(n)
+			}
 			return task.Errorf(task.CodeUnavailable, phaseInstall, "%s could not install the dependencies (%s)%s", i.name, how, text).
 				WithHint(installRefused, l.id)
 		}
 	}
 	return nil
+}
+
+// refusedText says how many connections were refused.
+func refusedText(n int64) string {
+	if n == 1 {
+		return "1 connection was refused"
+	}
+	return fmt.Sprintf("%d connections were refused", n)
 }
 
 // install runs one package manager in a boundary of its own, while nothing else

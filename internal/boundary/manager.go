@@ -198,6 +198,7 @@ type live struct {
 	inst    backend.Instance // nil until it stands; written once
 	wk      *worker.Client   // as inst
 	way     *passage         // nil: there is none
+	refused atomic.Int64     // connections that were not let out since it was opened
 	gone    *goneOut         // nil: nobody asked so far
 	offers  []*offer         // ports that the host offers
 	closing bool

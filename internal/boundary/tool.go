@@ -278,6 +278,7 @@ func (m *Manager) refuse(ctx context.Context, l *live, k *toolCall, res *task.To
 	dctx, done := sys.Detach(ctx, time.Minute)
 	defer done()
 	body := k.intent(res)
+	res.Observed.Begun = k.begun.UTC() // when it was asked for
 	body["code"], body["error"] = string(why.Code), why.Error()
 	if _, err := l.log.Append(dctx, evidence.ToolRefused, k.actor(), body); err != nil {
 		return errors.Join(why, err)

@@ -221,6 +221,9 @@ func (m *Manager) widenTool(ctx context.Context, l *live, k *toolCall, res *task
 	return out, nil
 }
 
+// ungranted is in what the rules say of a destination that a person could add.
+const ungranted = "nothing grants it"
+
 // fetchTool gets what is at a URL, by the task's own way out.
 func (m *Manager) fetchTool(ctx context.Context, l *live, a *contract.FetchArgs) (*contract.FetchResult, error) {
 	p := l.passage()
@@ -258,7 +261,11 @@ func (m *Manager) fetchTool(ctx context.Context, l *live, a *contract.FetchArgs)
 		if errors.Is(ctx.Err(), context.Canceled) {
 			code = contract.Canceled
 		}
-		return nil, contract.Fail(code, "%s", approval.Visible(short(egress.ForTask(err), 1000)))
+		text := egress.ForTask(err)
+		if egress.ReasonOf(err) == egress.ReasonRule && strings.Contains(text, ungranted) {
+			text = short(text, 900) + "; request_access asks a person for it"
+		}
+		return nil, contract.Fail(code, "%s", approval.Visible(short(text, 1000)))
 	}
 	res := &contract.FetchResult{URL: approval.Visible(short(f.URL, contract.MaxURL)), Status: f.Status, ContentType: approval.Visible(short(f.Header.Get("Content-Type"), 200)), Size: int64(len(f.Body)), Truncated: f.Truncated}
 	if text, ok := asText(f.Header.Get("Content-Type"), f.Header.Get("Content-Encoding"), f.Body, f.Truncated); ok {

@@ -316,6 +316,9 @@ func (c *crossings) Decided(d egress.Decision) error {
 	}
 	due := c.fold(d, body)
 	c.mu.Unlock()
+	if d.Verdict == task.VerdictDeny && d.Proto != egress.ProtoDNS { // a question for a name is no connection, and comes in pairs
+		c.l.refused.Add(1)
+	}
 	if c.full() != nil {
 		return nil // it was not let out
 	}
@@ -395,6 +398,9 @@ func (c *crossings) Ended(o egress.Outcome) {
 	c.of(body)
 	if o.Addr.IsValid() {
 		body["address"] = o.Addr.String()
+	}
+	if o.Reason == egress.ReasonAddress {
+		c.l.refused.Add(1)
 	}
 	if o.Reason != "" {
 		body["reason"], body["text"] = string(o.Reason), short(o.Text, 1000)

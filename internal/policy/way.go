@@ -48,8 +48,49 @@ func (r *Rules) Way(p EgressPoint) (a Answer, within netip.Prefix) {
 	}
 	if a.Verdict != task.VerdictDeny {
 		a = r.Outward.stops(p, a)
+	} else if only := r.only(p); only != "" {
+		a.Rule += ": " + only
 	}
 	return a, within
+}
+
+// maxOnly is the most rules that a refusal tells of.
+const maxOnly = 3
+
+// only says which requests are granted at a place where another is not.
+func (r *Rules) only(p EgressPoint) string {
+	var may []string
+	for _, g := range r.Granted {
+		if g.Egress == nil || len(g.Egress.Methods) == 0 && g.Egress.Path == "" {
+			continue
+		}
+		place := *g.Egress
+		place.Methods, place.Path = nil, ""
+		if !place.coversWay(p) {
+			continue
+		}
+		what := "requests"
+		if m := g.Egress.Methods; len(m) > 0 {
+			words := make([]string, len(m))
+			for i := range m {
+				words[i] = string(m[i])
+			}
+			what = strings.Join(words, ", ")
+		}
+		if g.Egress.Path != "" {
+			what += " below " + string(g.Egress.Path)
+		}
+		if !slices.Contains(may, what) {
+			may = append(may, what)
+		}
+	}
+	if len(may) == 0 {
+		return ""
+	}
+	if len(may) > maxOnly {
+		may = append(may[:maxOnly], "some others")
+	}
+	return "only " + strings.Join(may, "; ") + " may be sent there"
 }
 
 // coversWay is Covers for a point of which some is not known yet.

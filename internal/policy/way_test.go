@@ -88,3 +88,31 @@ func TestWay(t *testing.T) {
 		t.Errorf("net none: %+v", a)
 	}
 }
+
+// TestWayTellsOfRequests: where some requests are granted, a refusal of another
+// says which.
+func TestWayTellsOfRequests(t *testing.T) {
+	some := func(path string, methods ...Method) Granted {
+		it := egressOf(t, "api.test", "", 443)
+		it.Egress.Path, it.Egress.Methods = URLPath(path), methods
+		return Granted{Item: it, Via: "base"}
+	}
+	list := []Granted{{Item: egressOf(t, "api.test", "", 80), Via: "base"}, some("/v1", "GET", "HEAD"), some("", "POST"), some("/v2")}
+	for _, c := range []struct {
+		rules []Granted
+		host  string
+		port  uint16
+		want  string
+	}{
+		{list, "api.test", 443, "nothing grants it: only GET, HEAD below /v1; POST; requests below /v2 may be sent there"},
+		{append(list, some("/v3")), "api.test", 443, "nothing grants it: only GET, HEAD below /v1; POST; requests below /v2; some others may be sent there"},
+		{list, "api.test", 8443, "nothing grants it"},
+		{list, "other.test", 443, "nothing grants it"},
+		{nil, "api.test", 443, "nothing grants it"},
+	} {
+		a, _ := (&Rules{Granted: c.rules}).Way(EgressPoint{Host: c.host, Port: c.port, Method: "DELETE", Path: "/v1/x"})
+		if a.Verdict != task.VerdictDeny || a.Rule != c.want {
+			t.Errorf("%s:%d: %s %q, not %q", c.host, c.port, a.Verdict, a.Rule, c.want)
+		}
+	}
+}

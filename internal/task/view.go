@@ -259,6 +259,7 @@ type CloseReport struct {
 	Stuck     []Resource  `json:"stuck,omitempty"`
 	Bare      bool        `json:"bare,omitempty"`     // the repository has no checkout: results leave by branch and export, not by apply
 	Removing  bool        `json:"removing,omitempty"` // closing, but for its files: they are being removed by a process of caisson's
+	Refused   int64       `json:"refused,omitempty"`  // connections out that were refused since it was opened: see `log --egress`
 	Notes     []string    `json:"notes,omitempty"`    // what stays, or changed, and why a person should know
 }
 

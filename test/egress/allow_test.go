@@ -90,3 +90,34 @@ func TestAllowLater(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusedAtTheEnd: a run says how many connections were refused and where they
+// are on record; each kind of request is there, and what would let it out.
+func TestRefusedAtTheEnd(t *testing.T) {
+	one(t, func(p *place) {
+		const reach = "for m in GET POST DELETE; do curl -sS -m 60 -X $m http://b.test/$m; done; true"
+		args := []string{"--allow", "GET http://b.test/v1", "--keep", "never", "--", "bash", "-c", reach}
+		r := p.Caisson(p.t, p.repo, append([]string{"run"}, args...)...)
+		_, id, found := strings.Cut(r.Stderr, "caisson: 3 connections were refused: caisson log --egress ")
+		if !found || !strings.Contains(r.Stdout, "only GET below /v1 may be sent there") {
+			p.t.Fatal(r)
+		}
+		id, _, _ = strings.Cut(id, "\n")
+		s := p.OK(p.t, p.repo, "log", "--egress", id)
+		for _, m := range []string{"GET", "POST", "DELETE"} {
+			if !strings.Contains(s, m+" http://b.test:80/"+m+" ") {
+				p.t.Errorf("%s is not told apart:\n%s", m, s)
+			}
+		}
+		if r := p.Caisson(p.t, p.repo, append([]string{"run", "-q"}, args...)...); strings.Contains(r.Stderr, "refused: caisson") {
+			p.t.Error(r)
+		}
+		if r := p.Caisson(p.t, p.repo, "run", "--allow", "a.test:80", "--keep", "never", "--", "true"); strings.Contains(r.Stderr, "refused") {
+			p.t.Error(r)
+		}
+		none := p.open("--name", "none")
+		if s := p.OK(p.t, p.repo, "log", "--propose", "none"); !strings.Contains(s, "What task "+none+" asked") || !strings.Contains(s, "this task has no way out") {
+			p.t.Error(s)
+		}
+	})
+}

@@ -240,6 +240,9 @@ func (a *app) sessionEnd(cmd *cobra.Command, s *session, e door.Engine, out task
 				a.ui.note("%s", clean(n))
 			}
 		}
+		if ended != nil && ended.Refused > 0 && cmd.Name() == "run" && !a.ui.quiet {
+			fmt.Fprintf(a.cfg.Stderr, "caisson: %s refused: caisson log --egress %s\n", connectionsText(ended.Refused), s.task())
+		}
 		if cmd.Name() == "run" {
 			a.noteKept(cmd, e, s.task())
 		}
@@ -248,6 +251,14 @@ func (a *app) sessionEnd(cmd *cobra.Command, s *session, e door.Engine, out task
 		return nil
 	}
 	return status(st)
+}
+
+// connectionsText counts connections in a sentence.
+func connectionsText(n int64) string {
+	if n == 1 {
+		return "1 connection was"
+	}
+	return fmt.Sprintf("%d connections were", n)
 }
 
 // noteKept tells a person at a terminal what is left of a `run`.
