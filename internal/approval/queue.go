@@ -179,7 +179,7 @@ func (q *Queue) take(door string, a task.Answer) (*Waiting, error) {
 }
 
 func gone(id string) error {
-	return task.Errorf(task.CodeNotFound, "approval", "no question %q waits: it was answered, its time is over, or its call is", id).
+	return task.Errorf(task.CodeNotFound, "approval", "no question %q waits: it was answered, its time is over, or the call that asked has ended", id).
 		WithHint("`caisson approve` lists what waits")
 }
 

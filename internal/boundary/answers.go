@@ -2,7 +2,9 @@ package boundary
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/approval"
@@ -16,8 +18,12 @@ import (
 // Tools implements door.Engine.
 func (m *Manager) Tools(context.Context) ([]task.ToolInfo, error) { return schema.Tools(), nil }
 
-// askOthers bounds how long one other process is asked what waits in it.
-const askOthers = 10 * time.Second
+// askOthers bounds how long each other process is asked what waits in it, and
+// askedAtOnce how many are at a time.
+const (
+	askOthers   = 3 * time.Second
+	askedAtOnce = 64
+)
 
 // Questions implements door.Engine.
 func (m *Manager) Questions(ctx context.Context, ref string) ([]task.Question, error) {
@@ -41,28 +47,54 @@ func (m *Manager) Questions(ctx context.Context, ref string) ([]task.Question, e
 	if err != nil {
 		return nil, err
 	}
-	var out []task.Question
-	for _, t := range ts {
+	// All at once: one that does not answer must not keep the others from it.
+	found := make([][]task.Question, len(ts))
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, askedAtOnce)
+	for i, t := range ts {
 		if l := m.lookup(t.ID()); l != nil {
-			out = append(out, l.queue.Questions()...)
+			found[i] = l.queue.Questions()
 			continue
 		}
 		if t.View.State != task.Ready {
 			continue
 		}
-		octx, done := context.WithTimeoutCause(ctx, askOthers, sys.ErrDeadline)
-		qs, err := m.cfg.Remote(t.ID()).Questions(octx)
-		done()
-		if ctx.Err() != nil {
-			return out, err
-		}
-		if err != nil {
-			m.cfg.Log("task " + string(t.ID()) + " cannot be asked what waits in it: " + err.Error())
-			continue
-		}
-		out = append(out, qs...)
+		wg.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			octx, done := context.WithTimeoutCause(ctx, askOthers, sys.ErrDeadline)
+			defer done()
+			qs, err := m.cfg.Remote(t.ID()).Questions(octx)
+			if ctx.Err() == nil {
+				m.unheard(t.ID(), err)
+			}
+			found[i] = qs
+		})
 	}
-	return out, nil
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil, task.Errorf(task.CodeCanceled, "questions", "%w", context.Cause(ctx))
+	}
+	return slices.Concat(found...), nil
+}
+
+// unheard notes that another process could not be asked, once until it can be
+// again: who watches asks several times a second.
+func (m *Manager) unheard(id task.ID, err error) {
+	m.mu.Lock()
+	known := m.silent[id]
+	if err == nil {
+		delete(m.silent, id)
+	} else {
+		if m.silent == nil {
+			m.silent = map[task.ID]bool{}
+		}
+		m.silent[id] = true
+	}
+	m.mu.Unlock()
+	if err != nil && !known {
+		m.cfg.Log("task " + string(id) + " cannot be asked what waits in it: " + err.Error())
+	}
 }
 
 // Answer implements door.Engine.

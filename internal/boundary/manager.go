@@ -128,6 +128,8 @@ type Manager struct {
 
 	mu   sync.Mutex
 	live map[task.ID]*live // tasks whose boundary this process holds
+	// silent are tasks of other processes that did not say what waits in them.
+	silent map[task.ID]bool
 }
 
 // New returns a manager. It does nothing yet.

@@ -149,7 +149,7 @@ func (m *Manager) question(ctx context.Context, l *live, k *toolCall, res *task.
 	}
 	now := time.Now()
 	q := task.Question{
-		ID: string(l.id) + "." + task.NewToken()[:6], Task: l.id, Call: k.id, Digest: k.digest, Plan: l.plan, Actor: k.by.Role.String() + " through " + k.by.Door, Tool: k.tool, Rule: approval.Visible(res.Rule),
+		ID: string(l.id) + "." + task.NewToken()[:6], Task: l.id, Name: l.name, Call: k.id, Digest: k.digest, Plan: l.plan, Actor: k.by.Role.String() + " through " + k.by.Door, Tool: k.tool, Rule: approval.Visible(res.Rule),
 		Dir: approval.Visible(k.dir), Tree: treeNow, Diff: l.difference(k, files), Asked: now, Expires: now.Add(wait),
 	}
 	for _, s := range files {

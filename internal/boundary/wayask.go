@@ -65,7 +65,7 @@ func (m *Manager) askOutward(ctx context.Context, l *live, q task.Question) (boo
 		return false, err
 	}
 	defer leave()
-	q.ID, q.Task, q.Plan, q.Asked, q.Expires = string(l.id)+"."+task.NewToken()[:6], l.id, l.plan, now, now.Add(wait)
+	q.ID, q.Task, q.Name, q.Plan, q.Asked, q.Expires = string(l.id)+"."+task.NewToken()[:6], l.id, l.name, l.plan, now, now.Add(wait)
 	if _, err := l.log.Append(ctx, evidence.ApprovalAsked, self, map[string]any{"question": q.ID, "call": q.Call, "tool": q.Tool, "digest": q.Digest, "rule": q.Rule, "plan": q.Plan, "expires": q.Expires.UTC()}); err != nil {
 		return false, err
 	}

@@ -103,6 +103,7 @@ type ToolResult struct {
 type Question struct {
 	ID      string      `json:"id"`
 	Task    ID          `json:"task"`
+	Name    string      `json:"name,omitempty"` // of the task
 	Call    string      `json:"call"`
 	Digest  string      `json:"digest"` // of the call: what an answer is bound to
 	Plan    string      `json:"plan"`   // digest of the plan it would run under

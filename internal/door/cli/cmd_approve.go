@@ -23,13 +23,14 @@ func (a *app) approveCommand() *cobra.Command {
 	var watch bool
 	ans.Allow = true
 	cmd := &cobra.Command{
-		Use:     "approve [ID]",
+		Use:     "approve [ID|TASK]",
 		Short:   "allow a tool call that waits for a person",
 		GroupID: groupTask,
 		Long: `Shows the question ID and allows the call that it is about: this one call, with these
 arguments, on the files that it names as they are now. --scope exact also allows the very
 same call again while its files are as they were, --scope tool this tool with any arguments
-until the task ends. Without ID it lists what waits; at a terminal it asks you about each.`,
+until the task ends. TASK stands for its only question, which a terminal asks you about.
+Without either it lists what waits; at a terminal it asks you about each.`,
 		Example:           "  caisson approve\n  caisson approve t5k2m9.x7f3ab\n  caisson approve --watch",
 		Args:              atMost(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -51,11 +52,11 @@ until the task ends. Without ID it lists what waits; at a terminal it asks you a
 func (a *app) denyCommand() *cobra.Command {
 	var ans task.Answer
 	cmd := &cobra.Command{
-		Use:     "deny [ID]",
+		Use:     "deny [ID|TASK]",
 		Short:   "deny a tool call that waits for a person",
 		GroupID: groupTask,
 		Long: `Denies the call that the question ID is about. Whoever asked, a model for example, is told
-the reason. Without ID it lists what waits.`,
+the reason. TASK stands for its only question. Without either it lists what waits.`,
 		Example:           "  caisson deny t5k2m9.x7f3ab --reason 'use the staging branch'",
 		Args:              atMost(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -65,74 +66,11 @@ the reason. Without ID it lists what waits.`,
 	return cmd
 }
 
-// answerOne answers the question that args name, or lists what waits.
-func (a *app) answerOne(cmd *cobra.Command, args []string, ans task.Answer) error {
-	l, err := do[*door.QuestionsOut](a, cmd, "", "questions", &door.QuestionsIn{}, nil)
-	if err != nil {
-		return err
-	}
-	if len(args) == 0 {
-		return a.listQuestions(cmd, l)
-	}
-	var found []task.Question
-	for _, q := range l.Questions {
-		if q.ID == args[0] {
-			found = []task.Question{q}
-			break
-		}
-		if strings.HasPrefix(q.ID, args[0]) && args[0] != "" {
-			found = append(found, q)
-		}
-	}
-	switch {
-	case len(found) == 0:
-		return task.Errorf(task.CodeNotFound, "cli", "no question %q waits: it was answered, its time is over, or its call is", args[0]).
-			WithHint("`caisson approve` lists what waits")
-	case len(found) > 1:
-		return task.Errorf(task.CodeConflict, "cli", "%q is the beginning of %d questions", args[0], len(found)).WithHint("write more of it; `caisson approve` lists them")
-	}
-	// The answer is for what is shown here, and for nothing else.
-	ans.ID, ans.Digest = found[0].ID, found[0].Digest
-	if !a.json && !a.quiet {
-		a.showQuestion(a.ui.err, &found[0])
-	}
-	q, err := do[*task.Question](a, cmd, "", "answer", &door.AnswerIn{Answer: ans}, nil)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		a.writeJSON(q)
-	}
-	return nil
-}
-
-func (a *app) listQuestions(cmd *cobra.Command, l *door.QuestionsOut) error {
-	if a.json {
-		a.writeJSON(l)
-		return nil
-	}
-	if len(l.Questions) == 0 {
-		a.ui.note("nothing waits for an answer")
-		return nil
-	}
-	for i := range l.Questions {
-		q := &l.Questions[i]
-		a.showQuestion(a.stdout(), q)
-		if cmd.Name() != "approve" || !a.mayAsk() {
-			continue
-		}
-		if _, err := a.askAbout(cmd.Context(), a.engine, q, a.cfg.Stdin, a.ui.err); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // showQuestion renders a question. Its texts were made visible by the host that
 // asked; they are made so again, for a terminal must not depend on it.
 func (a *app) showQuestion(w io.Writer, q *task.Question) {
 	t := &text{w: w, u: a.ui}
-	t.printf("%s  %s wants to call %s in task %s\n", a.ui.paint(bold, clean(q.ID)), clean(q.Actor), a.ui.paint(bold, clean(q.Tool)), clean(string(q.Task)))
+	t.printf("%s  %s wants to call %s in task %s\n", a.ui.paint(bold, clean(q.ID)), clean(q.Actor), a.ui.paint(bold, clean(q.Tool)), taskTitle(q))
 	switch {
 	case q.Script != "":
 		for _, l := range strings.Split(q.Script, "\n") {
@@ -220,7 +158,7 @@ func (a *app) askAbout(ctx context.Context, e door.Engine, q *task.Question, in 
 			if err != nil {
 				return false, err
 			}
-			how := "it was answered elsewhere, or its call is over"
+			how := "it was answered elsewhere, or the call that asked has ended"
 			if !time.Now().Before(q.Expires) {
 				how = "its time is over"
 			}

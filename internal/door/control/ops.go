@@ -151,6 +151,7 @@ func (s *Server) result(ctx context.Context, c *conn, m request, files []*os.Fil
 // asking is one operation that is asked for.
 type asking struct {
 	op       string
+	reads    bool // it changes nothing: when ctx ends nobody waits for its end
 	in       any
 	progress func(string)
 	risky    func([]task.Risk)
@@ -172,7 +173,15 @@ func (c *Client) operate(ctx context.Context, a asking, out any, files ...*os.Fi
 		return err
 	}
 	defer cn.c.Close()
+	if a.reads && stopped(cn.c) {
+		closeAll(files)
+		return c.silent(errors.New("it is stopped"))
+	}
 	stop := context.AfterFunc(ctx, func() {
+		if a.reads {
+			_ = cn.c.Close()
+			return
+		}
 		if cn.send(request{Cancel: true}) != nil {
 			_ = cn.c.Close()
 		}
@@ -182,8 +191,8 @@ func (c *Client) operate(ctx context.Context, a asking, out any, files ...*os.Fi
 	err = cn.send(request{Op: a.op, In: body}, files...)
 	closeAll(files)
 	if err != nil {
-		if unread(err) {
-			return c.silent(err)
+		if a.reads || unread(err) {
+			return c.silent(heard(ctx, err))
 		}
 		return c.lost(err)
 	}
@@ -196,6 +205,8 @@ func (c *Client) operate(ctx context.Context, a asking, out any, files ...*os.Fi
 		case err != nil && first && ctx.Err() == nil && unread(err):
 			// Nothing but the request was sent, so it is what was not read.
 			return c.silent(err)
+		case err != nil && a.reads:
+			return c.silent(heard(ctx, err)) // nothing but the reading is lost
 		case err != nil:
 			return c.lost(err)
 		case m.Progress != "" && a.progress != nil:
@@ -219,6 +230,14 @@ func (c *Client) operate(ctx context.Context, a asking, out any, files ...*os.Fi
 			return m.Error.Err()
 		}
 	}
+}
+
+// heard is why nothing more was heard: ctx ended, or else err.
+func heard(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // Keep records a retention. See door.Engine.

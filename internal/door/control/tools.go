@@ -122,7 +122,7 @@ func (c *Client) Tool(ctx context.Context, call task.ToolCall, o door.ToolOption
 // Questions lists what waits for a person in the task. See door.Engine.
 func (c *Client) Questions(ctx context.Context) ([]task.Question, error) {
 	var qs []task.Question
-	err := c.operate(ctx, asking{op: "questions"}, &qs)
+	err := c.operate(ctx, asking{op: "questions", reads: true}, &qs)
 	return qs, err
 }
 
