@@ -56,31 +56,14 @@ func (m *Manager) bringing(ctx context.Context, l *live, t inventory.Task, b bun
 	if err := sys.Fault("rescue.intended"); err != nil {
 		return err
 	}
-	st, err := m.stand(ctx, d, &s, nil)
-	var left error // why the throwaway boundary is not gone
-	switch {
-	case err == nil:
+	err, left := m.standFor(ctx, d, &s, func(st *standing) error {
 		b.st, b.spec = st, &s
-		err = m.bundleIn(ctx, l, b, t)
-		dctx, ddone := sys.Detach(ctx, cleanupTime)
-		defer ddone()
-		_ = st.wk.Close()
-		left = st.inst.Destroy(dctx)
-	case st != nil || task.CodeOf(err) == task.CodeStuck:
-		left = err
-	}
+		return m.bundleIn(ctx, l, b, t)
+	})
 	err = errors.Join(err, left, sys.Fault("rescue.destroyed"))
-	state := task.Gone
-	if left != nil {
-		state = task.RStuck
-	}
-	var cs []inventory.ResourceChange
-	for _, r := range rs {
-		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: state, Err: left})
-	}
 	mctx, mdone := sys.Detach(ctx, time.Minute)
 	defer mdone()
-	return errors.Join(err, m.mark(mctx, l.id, cs))
+	return errors.Join(err, m.mark(mctx, l.id, gone(rs, left)))
 }
 
 // throwaway is the spec of a boundary that only reads the task's source.

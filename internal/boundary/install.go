@@ -282,31 +282,16 @@ func (m *Manager) install(ctx context.Context, l *live, i installer, out, errs *
 	if err := sys.Fault("install.intended"); err != nil {
 		return o, err
 	}
-	st, err := m.stand(ctx, drv, &s, nil)
-	var left error
-	switch {
-	case err == nil:
+	err, left := m.standFor(ctx, drv, &s, func(st *standing) error {
 		given = true
+		var err error
 		o, err = m.installIn(ctx, l, st, &s, t, i, rules, ca, out, errs)
 		if ferr := sys.Fault("install.ended"); ferr != nil {
 			err = errors.Join(err, ferr)
 		}
-		dctx, ddone := sys.Detach(ctx, cleanupTime)
-		defer ddone()
-		_ = st.wk.Close()
-		left = st.inst.Destroy(dctx)
-	case st != nil || task.CodeOf(err) == task.CodeStuck:
-		left = err
-	}
+		return err
+	})
 	err = errors.Join(err, left, sys.Fault("install.destroyed"))
-	state := task.Gone
-	if left != nil {
-		state = task.RStuck
-	}
-	var cs []inventory.ResourceChange
-	for _, r := range rs {
-		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: state, Err: left})
-	}
 	mctx, mdone := sys.Detach(ctx, time.Minute)
 	defer mdone()
 	body := map[string]any{"manager": i.name, "exit": o.Exit, "signal": o.Signal, "reason": o.Reason}
@@ -314,7 +299,7 @@ func (m *Manager) install(ctx context.Context, l *live, i installer, out, errs *
 		body["error"], body["code"] = err.Error(), string(task.CodeOf(err))
 	}
 	_, lerr := l.log.Append(mctx, evidence.InstallOutcome, self, body)
-	return o, errors.Join(err, lerr, m.mark(mctx, l.id, cs))
+	return o, errors.Join(err, lerr, m.mark(mctx, l.id, gone(rs, left)))
 }
 
 // installSpec is the boundary of an installation.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/inventory"
 	"github.com/caisson-dev/caisson/internal/probe"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -195,4 +196,34 @@ func (m *Manager) probeSpec(s *backend.Spec) probe.Spec {
 func (m *Manager) sockets() []string {
 	found, _ := filepath.Glob(filepath.Join(m.cfg.RuntimeDir, "t*.sock"))
 	return found
+}
+
+// standFor makes a boundary for as long as f uses it, and takes it away whatever
+// came of that. err is what came of it, left why the boundary is not gone.
+func (m *Manager) standFor(ctx context.Context, d backend.Driver, s *backend.Spec, f func(*standing) error) (err, left error) {
+	st, err := m.stand(ctx, d, s, nil)
+	switch {
+	case err == nil:
+		err = f(st)
+		dctx, done := sys.Detach(ctx, cleanupTime)
+		defer done()
+		_ = st.wk.Close()
+		left = st.inst.Destroy(dctx)
+	case st != nil || task.CodeOf(err) == task.CodeStuck:
+		left = err
+	}
+	return err, left
+}
+
+// gone is what the inventory is told of resources that were taken away: that they
+// are gone, or with why not nil that they are stuck.
+func gone(rs []inventory.Resource, why error) (cs []inventory.ResourceChange) {
+	state := task.Gone
+	if why != nil {
+		state = task.RStuck
+	}
+	for _, r := range rs {
+		cs = append(cs, inventory.ResourceChange{Kind: r.Kind, Name: r.Name, State: state, Err: why})
+	}
+	return cs
 }
