@@ -80,6 +80,9 @@ chromium:chromium:a browser in a task
 ssh:openssh-client:git over SSH with what a task is lent
 sshfs:sshfs:repositories on a network file system
 mkfs.ext4:e2fsprogs:a disk that fails
+dockerd:docker.io:the docker backend (test/engines)
+podman:podman:the podman backend (test/engines)
+runc:runc:both of them
 script:bsdutils:nothing but convenience"
 
 tools() {

@@ -72,14 +72,14 @@ var rooms = []room{
 
 // A technology knows its contract and the channel, never a sibling.
 var (
-	backendChild = []string{"internal/task", "internal/sys", "internal/backend", "internal/backend/internal/...", "internal/worker"}
+	backendChild = []string{"internal/task", "internal/sys", "internal/backend", "internal/backend/internal/...", "internal/worker", "internal/worker/guest"}
 	serviceChild = []string{"internal/task", "internal/sys", "internal/service"}
 	doorChild    = []string{"internal/task", "internal/sys", "internal/door"}
 )
 
 // workerParts is all of ours that may be linked, also indirectly, into the
 // program that stands inside a boundary.
-var workerParts = []string{"internal/worker/inside/...", "internal/worker/frame/...", "internal/worker/contract", "internal/worker/tools/...", "internal/probe/...", "internal/sys/...", "internal/task", "internal/backend/linux/stage/...", "internal/workerprog"}
+var workerParts = []string{"internal/worker/inside/...", "internal/worker/frame/...", "internal/worker/mux", "internal/worker/guest", "internal/worker/contract", "internal/worker/tools/...", "internal/probe/...", "internal/sys/...", "internal/task", "internal/backend/linux/stage/...", "internal/workerprog"}
 
 // workerModules is all of others' that may be linked into it.
 var workerModules = []string{"golang.org/x/sys"}
@@ -198,7 +198,7 @@ var outsiders = []outside{
 	// decisions and the sequence stay free of them.
 	{module: "golang.org/x/sys", in: []string{
 		"internal/sys", "internal/source", "internal/probe", "internal/evidence", "internal/inventory",
-		"internal/worker", "internal/workerbin", "internal/backend/linux", "internal/door/cli", "internal/door/control", "internal/wire", "cmd", "bench", "test/harness",
+		"internal/worker", "internal/workerbin", "internal/backend/linux", "internal/backend/internal", "internal/backend/docker", "internal/door/cli", "internal/door/control", "internal/wire", "cmd", "bench", "test/harness",
 	}},
 }
 

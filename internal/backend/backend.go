@@ -68,6 +68,7 @@ type Spec struct {
 	RO      []Mount // granted by a person
 	Tools   []Mount // toolchains found on PATH
 	Rootfs  string  // a folder to use as read-only root instead of host system folders
+	Image   string  // an image of an engine's to use instead; only where Capabilities.Images
 	Home    string  // path inside; a tmpfs
 
 	Files []File // generated, below BinDir
@@ -144,9 +145,11 @@ type Capabilities struct {
 	Findings []task.Finding
 	Version  string
 	Userns   Variant // what differs when Spec.Userns is set
+	Way      Variant // what differs when Spec.Way is set
+	Images   bool    // Spec.Image can be fulfilled; the levels of Rootfs are its too
 }
 
-// Variant is what a grant changes of what a backend promises.
+// Variant is what a wish changes of what a backend promises.
 type Variant struct {
 	How map[task.Axis]string // said instead of Capabilities.How
 	Why string               // why no such boundary can be made here; empty: it can
@@ -267,6 +270,12 @@ type Taker interface {
 // made. They lower the levels as those of Capabilities do.
 type Qualified interface {
 	Findings() []task.Finding
+}
+
+// Insider is an Instance whose tools do not have the usual user and group ids.
+type Insider interface {
+	// Inside returns them as the inside counts.
+	Inside() (uid, gid int)
 }
 
 // Observation is what the host itself measured, never what the inside said.

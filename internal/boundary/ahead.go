@@ -33,7 +33,7 @@ func (d *decided) lookAhead(ctx context.Context, m *Manager, id task.ID) (stop f
 		defer close(a.done)
 		a.caps, a.capsErr = d.driver.Probe(ctx)
 		env, _, err := environment(req, id, m.cfg.Identity, m.cfg.Environ, nil)
-		if err != nil || req.Rootfs != "" {
+		if err != nil || req.Rootfs != "" || req.Image != "" {
 			return // said in its turn, or not wanted
 		}
 		a.path = valueOf(env, "PATH")

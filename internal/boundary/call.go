@@ -404,11 +404,11 @@ func stdio(l *live, cmd task.Command, io *door.ExecIO) ([]*os.File, error) {
 		return io.Files[:], nil
 	}
 	inst, _ := l.standing()
-	opener, ok := inst.(backend.PTYOpener)
-	if !ok {
-		return nil, task.Errorf(task.CodeUnsupported, "call.pty", "this backend has no terminals").WithHint("redirect standard input or output")
+	open := worker.OpenPTY // one here, for one inside
+	if o, ok := inst.(backend.PTYOpener); ok {
+		open = o.OpenPTY
 	}
-	master, slave, err := opener.OpenPTY(cmd.Rows, cmd.Cols)
+	master, slave, err := open(cmd.Rows, cmd.Cols)
 	if err != nil {
 		return nil, task.Errorf(task.CodeUnavailable, "call.pty", "cannot make a terminal inside: %w", err)
 	}

@@ -159,6 +159,13 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 	if v := d.caps.Userns; d.spec.Userns && d.caps.Usable && v.Why != "" {
 		return task.Errorf(task.CodeUnsupported, "plan", "%s", v.Why).WithHint("%s", v.Fix)
 	}
+	if v := d.caps.Way; d.spec.Way != nil && d.caps.Usable && v.Why != "" {
+		return task.Errorf(task.CodeUnsupported, "plan", "%s", v.Why).WithHint("%s", v.Fix)
+	}
+	if d.spec.Image != "" && d.caps.Usable && !d.caps.Images {
+		return task.Errorf(task.CodeUnsupported, "plan", "--image: the backend %s takes no images", d.driver.Name()).
+			WithHint("--backend docker or --backend podman does; --rootfs DIR takes an unpacked root")
+	}
 	promised, how := m.promises(d)
 	if !d.caps.Usable {
 		// What the host keeps by itself stays; the rest is nothing.
@@ -357,6 +364,12 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 			return nil, err
 		}
 	}
+	if s.Image = d.req.Image; s.Image != "" {
+		if s.Rootfs != "" {
+			return nil, task.Errorf(task.CodeUsage, "plan", "--image and --rootfs both name a root").WithHint("leave one of the two out")
+		}
+		d.grants = append(d.grants, task.Grant{Kind: "image", Value: s.Image, Source: "flag"})
+	}
 	for _, r := range d.req.RO {
 		b, err := seed(r)
 		if err != nil {
@@ -378,7 +391,7 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 		}
 		s.RO, findings = screened, append(findings, more...)
 	}
-	if s.Rootfs == "" {
+	if s.Rootfs == "" && s.Image == "" {
 		mounts, tools, more, err := d.toolchains(ctx, m, valueOf(env, "PATH"))
 		if err != nil {
 			return nil, err
@@ -442,7 +455,7 @@ func valueOf(env []string, key string) string {
 func (m *Manager) promises(d *decided) (task.Vector, map[task.Axis]string) {
 	v, how := task.Vector{}, map[task.Axis]string{}
 	base := d.caps.Levels
-	if d.spec.Rootfs != "" {
+	if d.spec.Rootfs != "" || d.spec.Image != "" {
 		base = base.Join(d.caps.Rootfs)
 	}
 	for a, l := range base {

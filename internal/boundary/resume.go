@@ -224,7 +224,7 @@ func (m *Manager) asDecided(v *task.View, env []string) (*decided, error) {
 	s := v.Source
 	d := &decided{before: v.Facts, req: task.Request{
 		Name: v.Name, Repo: s.Repo, Base: s.Base, At: s.Target, Strategy: s.Strategy, Dirty: s.Dirty, History: s.History, Backend: v.Backend,
-		Rootfs: v.Rootfs, Need: v.Need, Env: env, Limits: v.Limits, Keep: v.Keep, Trust: v.Trust, Unattended: v.Unattended, Agent: v.Agent, Person: true,
+		Rootfs: v.Rootfs, Image: v.Image, Need: v.Need, Env: env, Limits: v.Limits, Keep: v.Keep, Trust: v.Trust, Unattended: v.Unattended, Agent: v.Agent, Person: true,
 	}}
 	d.asked, d.again, d.since = v.Limits, true, attended(m.taskDir(v.ID), v)
 	if v.Asking != nil {

@@ -91,6 +91,9 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 		return fail(err)
 	}
 	spec := m.probeSpec(s)
+	if in, ok := st.inst.(backend.Insider); ok {
+		spec.UID, spec.GID = in.Inside()
+	}
 	if way != nil {
 		spec.Gate = way.kind
 	}
@@ -120,12 +123,7 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 	if w, err := probe.ObserveHost(seen.WorkerPID); err == nil {
 		obs.Worker = &w
 	}
-	for _, pid := range probe.Descendants(seen.WorkerPID) {
-		if v, err := probe.ObserveHost(pid); err == nil {
-			obs.Space = &v
-			break
-		}
-	}
+	obs.Space = m.seeSpace(ctx, st, seen.WorkerPID)
 	channel, why := assured(st.wk.Assurance(), &obs)
 	obs.Levels[task.CHN], obs.Seen[task.CHN] = channel.Level(), why
 	proved, how, findings := probe.Judge(&spec, report, &obs)
@@ -135,12 +133,35 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 	return proved, how, findings, report, nil
 }
 
+// seeSpace looks at a process of the tools' side: the first one of their space, or,
+// where the worker starts them itself, one of those that wait for a call.
+func (m *Manager) seeSpace(ctx context.Context, st *standing, worker int) *probe.HostView {
+	for wait := time.Millisecond; ; wait *= 2 {
+		for _, pid := range probe.Descendants(worker) {
+			if v, err := probe.ObserveHost(pid); err == nil {
+				return &v
+			}
+		}
+		if worker == 0 || st.wk.Assurance() != task.UIDSplit || wait > time.Second {
+			return nil
+		}
+		select { // the next one is being started
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // assured is what was proved of the worker's channel: what the client checks of
 // every frame, as long as the worker is another than the tools as the host sees
 // it.
 func assured(a task.Assurance, obs *probe.Observation) (task.Assurance, string) {
+	if w, s := obs.Worker, obs.Space; a == task.UIDSplit && w != nil && s != nil && w.UID != s.UID && w.UID >= 0 && s.UID >= 0 {
+		return a, "uid-split: the worker has another user than the tools, which the host sees; each frame carries a key's tag"
+	}
 	if a != task.KernelObject {
-		return a, "each frame carries a key's tag; the kernel names no sender"
+		return task.MACOnly, "each frame carries a key's tag; the kernel names no sender"
 	}
 	if w, s := obs.Worker, obs.Space; w != nil && s != nil {
 		for _, ns := range []string{"user", "pid"} {
@@ -160,7 +181,7 @@ func (m *Manager) probeSpec(s *backend.Spec) probe.Spec {
 		Absent: []string{m.cfg.StateDir, m.cfg.RuntimeDir, m.taskDir(s.Task)}, Control: m.sockets(),
 	})
 	spec.Source, spec.Home, spec.UID, spec.GID = s.Source.Target, s.Home, insideUID, insideUID
-	spec.Ptrace, spec.Userns, spec.OwnRoot = s.Ptrace, s.Userns, s.Rootfs != ""
+	spec.Ptrace, spec.Userns, spec.OwnRoot = s.Ptrace, s.Userns, s.Rootfs != "" || s.Image != ""
 	spec.Writable = []string{s.Home, "/tmp"}
 	spec.ReadOnly = []string{"/", "/usr", "/etc"}
 	for _, mt := range append([]backend.Mount{s.Source, s.Out}, s.Write...) {

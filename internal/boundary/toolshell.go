@@ -77,6 +77,9 @@ func (l *live) program(k *toolCall, a *contract.ShellArgs) error {
 // because scripts of models are written for it, else sh.
 func (l *live) shellPath() string {
 	root := l.spec.Rootfs
+	if l.spec.Image != "" {
+		return "/bin/sh" // what else is in it is not known here
+	}
 	if root == "" {
 		root = "/"
 	}

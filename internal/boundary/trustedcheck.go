@@ -28,7 +28,7 @@ func (m *Manager) trustedCheck(d *decided) (fact *task.Fact, notes []string) {
 		}
 		why := ""
 		switch program := m.program(d, d.argv[0]); {
-		case len(d.req.Env) > 0 || d.req.Rootfs != "":
+		case len(d.req.Env) > 0 || d.req.Rootfs != "" || d.req.Image != "":
 			why = "variables or another root are passed in, which change what runs"
 		case !listed(c.Value.Argv, d.argv):
 			why = "it has options that the check does not list"

@@ -47,8 +47,11 @@ func Child(parent *task.View, q task.Request, now time.Time) (task.Request, erro
 	if q.Backend != parent.Backend {
 		return q, no("its backend is %s, not %s", parent.Backend, q.Backend).WithHint("leave --backend out")
 	}
-	if q.Rootfs == "" {
-		q.Rootfs = parent.Rootfs
+	if q.Rootfs == "" && q.Image == "" {
+		q.Rootfs, q.Image = parent.Rootfs, parent.Image
+	}
+	if q.Image != "" && q.Image != parent.Image {
+		return q, no("its root is not the image %s", q.Image).WithHint("leave --image out")
 	}
 	if q.Trust && !parent.Trust {
 		return q, no("nobody said to trust its code").WithHint("leave --trust out")

@@ -67,10 +67,21 @@ func ObserveHost(pid int) (HostView, error) {
 	if err != nil {
 		unread("net/route", err)
 	}
-	if again, err := StartTime(pid); err != nil || again != start {
+	if again, err := StartTime(pid); err != nil || again != start || dying(pid) {
 		return v, task.Errorf(task.CodeUnavailable, "probe.observe", "process %d ended while it was looked at", pid)
 	}
 	return v, nil
+}
+
+// dying reports whether a process waits to be reaped: then nothing of it shows what
+// it was.
+func dying(pid int) bool {
+	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return true
+	}
+	i := strings.LastIndex(string(b), ") ") // a name may hold this too
+	return i < 0 || i+2 >= len(b) || b[i+2] == 'Z' || b[i+2] == 'X'
 }
 
 func (v *HostView) readStatus(b []byte) {

@@ -108,6 +108,7 @@ type Request struct {
 	History    History  `json:"history"`
 	Backend    string   `json:"backend"`
 	Rootfs     string   `json:"rootfs"`
+	Image      string   `json:"image,omitempty"` // of an engine's, instead
 	Need       Vector   `json:"need"`
 	RO         []string `json:"ro"`                // DIR[:DIR]
 	Env        []string `json:"-"`                 // K=V or K; values never recorded

@@ -161,6 +161,7 @@ type View struct {
 	// RiskyFiles are the policy's own patterns of files that a reviewer must see.
 	RiskyFiles []string `json:"risky_files,omitempty"`
 	Rootfs     string   `json:"rootfs,omitempty"`  // own root folder
+	Image      string   `json:"image,omitempty"`   // root of an engine's image
 	Objects    []string `json:"objects,omitempty"` // object stores shared read-only
 	Identity   Identity `json:"identity"`          // who it belongs to
 }

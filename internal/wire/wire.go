@@ -122,7 +122,7 @@ func newHouse(dirs sys.Dirs, db *inventory.DB, near bool, note func(string)) *ho
 	if near {
 		cfg.Near = h.near
 	}
-	cfg.Drivers = remember(all.Drivers(all.Config{Worker: h.worker}), dirs.State, h.worker)
+	cfg.Drivers = remember(all.Drivers(all.Config{Worker: h.worker, Engines: filepath.Join(dirs.State, "engine"), Getenv: os.Getenv}), dirs.State, h.worker)
 	cfg.Policy, cfg.Detect, cfg.Stamp = h.govern, h.detect, h.stamp
 	linuxParts(&cfg)
 	h.manager = boundary.New(cfg)

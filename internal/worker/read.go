@@ -149,6 +149,10 @@ func (c *Client) forgetLocked(op uint64, p *pending) {
 // of clear, not clear, ended; or lost at any point.
 func (c *Client) eventLocked(op uint64, p *pending, body *frame.ReplyBody) error {
 	call := p.call
+	var delivered <-chan struct{}
+	if d, ok := c.transport.(delivering); ok {
+		delivered = d.Delivered(op)
+	}
 	if p.reply != nil && body.Event != frame.EventLost {
 		return violation("an event before the reply")
 	}
@@ -158,7 +162,20 @@ func (c *Client) eventLocked(op uint64, p *pending, body *frame.ReplyBody) error
 			return violation("a second exit of one call")
 		}
 		call.exited = true
-		call.claimed(body.Status)
+		if delivered == nil {
+			call.claimed(body.Status)
+		} else {
+			status := body.Status
+			c.wg.Go(func() {
+				select {
+				case <-delivered:
+				case <-c.done:
+				}
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				call.claimed(status)
+			})
+		}
 		if call.cancels == 0 {
 			c.forgetLocked(op, p)
 			call.settle(settledEnded)

@@ -10,11 +10,15 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker/frame"
+	"github.com/caisson-dev/caisson/internal/worker/mux"
 )
 
 // newTransport picks what conn can do. Only a unix socket carries descriptors
 // and names the sender.
 func newTransport(conn net.Conn, o Options) (frame.Transport, task.Assurance, error) {
+	if m, ok := conn.(Multiplexed); ok {
+		return mux.Host(conn, mux.WriteDeadline(o.WriteTimeout, conn.SetWriteDeadline)), m.Multiplexed(), nil
+	}
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
 		return &stream{conn: conn, timeout: o.WriteTimeout}, task.MACOnly, nil
@@ -38,6 +42,12 @@ func newTransport(conn net.Conn, o Options) (frame.Transport, task.Assurance, er
 		}
 	}
 	return &unixSocket{conn: u, peer: int32(o.WorkerPID), timeout: o.WriteTimeout}, assured, nil
+}
+
+// OpenPTY opens a terminal on this machine for a call over a channel that carries no
+// descriptors: it stands in for one inside. The caller closes both.
+func OpenPTY(rows, cols uint16) (master, slave *os.File, err error) {
+	return mux.OpenPTY(rows, cols)
 }
 
 // nameless reports whether fd is a connected stream that has no name at either

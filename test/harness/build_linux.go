@@ -43,7 +43,7 @@ func mainErr(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() {
-		err = errors.Join(err, removeAll(base))
+		err = errors.Join(err, StopEngines(), removeAll(base))
 	}()
 	if err := os.Chmod(base, 0o755); err != nil {
 		return 1, err

@@ -5,6 +5,7 @@ package all
 
 import (
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/docker"
 	"github.com/caisson-dev/caisson/internal/backend/linux"
 )
 
@@ -13,11 +14,17 @@ type Config struct {
 	// Worker returns the path of the worker program; it is asked only when a
 	// trial is made.
 	Worker func() (string, error)
+	// Engines is where backends with an engine keep what they generate.
+	Engines string
+	// Getenv reads the environment of the person who started the program.
+	Getenv func(string) string
 }
 
 // Drivers returns every backend, the preferred one first.
 func Drivers(c Config) []backend.Driver {
 	return []backend.Driver{
 		linux.New(linux.Config{Worker: c.Worker}),
+		docker.New(docker.Docker, docker.Config{Worker: c.Worker, Dir: c.Engines, Getenv: c.Getenv}),
+		docker.New(docker.Podman, docker.Config{Worker: c.Worker, Dir: c.Engines, Getenv: c.Getenv}),
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/internal/callfilter"
+	"github.com/caisson-dev/caisson/internal/backend/internal/rootdir"
 	"github.com/caisson-dev/caisson/internal/backend/linux/stage"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -109,8 +111,8 @@ func (pl *planner) planned() (*stage.Plan, []int, error) {
 func (pl *planner) plan() (*stage.Plan, error) {
 	sp := pl.spec
 	p := &stage.Plan{
-		UID: insideID, GID: insideID, Hostname: hostname(sp), Workdir: sp.Source.Target,
-		ToolFilter: toolFilter(sp.Ptrace, sp.Userns), WorkerFilter: workerFilter(), Rlimits: rlimits(pl.limits, pl.perProcess), Userns: sp.Userns, Ptrace: sp.Ptrace, Env: sp.Env,
+		UID: insideID, GID: insideID, Hostname: rootdir.Hostname(sp), Workdir: sp.Source.Target,
+		ToolFilter: callfilter.Tool(sp.Ptrace, sp.Userns), WorkerFilter: callfilter.Worker(), Rlimits: rlimits(pl.limits, pl.perProcess), Userns: sp.Userns, Ptrace: sp.Ptrace, Env: sp.Env,
 		Way: wayOf(sp.Way), Local: sp.Local, Inward: sp.Inward, NoLandlock: stage.LandlockABI() < 1, UserLimits: userLimits(sp.Userns),
 	}
 	var err error
@@ -210,7 +212,7 @@ func (pl *planner) rootfs() error {
 			return err
 		}
 	}
-	for name, text := range pl.identityFiles() {
+	for name, text := range rootdir.Identity(pl.spec, pl.spec.Rootfs, insideID, insideID) {
 		// A file that the root file system has is covered by ours; in a
 		// read-only folder none can be added.
 		st, err := os.Lstat(filepath.Join(pl.spec.Rootfs, "etc", name))
@@ -371,13 +373,6 @@ func spaceSteps(userns bool) []stage.Step {
 		steps = append(steps, stage.Step{Op: "proc", Target: wholeProc, Flags: []string{"nodev", "noexec"}})
 	}
 	return steps
-}
-
-func hostname(sp backend.Spec) string {
-	if sp.Hostname != "" {
-		return sp.Hostname
-	}
-	return string(sp.Task)
 }
 
 // userLimits leave half of what the kernel counts per user, whatever the

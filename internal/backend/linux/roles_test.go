@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/internal/callfilter"
 )
 
 // roles are what the test binary does when it is started again by a test.
@@ -27,7 +28,7 @@ func roleDriver() *Driver {
 // roleProbe prints what Probe says here.
 func roleProbe() int {
 	if os.Getenv("CAISSON_TEST_FILTER") != "" {
-		loadFilter(toolFilter(false, false))
+		loadFilter(callfilter.Tool(false, false))
 	}
 	c, err := roleDriver().Probe(context.Background())
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/backend/internal/callfilter"
 )
 
 // tryCalls makes calls in a child, under a filter or without.
@@ -94,7 +96,7 @@ func TestToolFilterRefuses(t *testing.T) {
 		{call{"io_uring_register", unix.SYS_IO_URING_REGISTER, [6]uintptr{bad}}, unix.ENOSYS},
 		{call{"TIOCSTI", unix.SYS_IOCTL, [6]uintptr{0, unix.TIOCSTI, bad}}, unix.EPERM},
 		{call{"TIOCSTI, upper bits", unix.SYS_IOCTL, [6]uintptr{0, high | unix.TIOCSTI, bad}}, unix.EPERM},
-		{call{"TIOCLINUX", unix.SYS_IOCTL, [6]uintptr{0, tiocLinux, bad}}, unix.EPERM},
+		{call{"TIOCLINUX", unix.SYS_IOCTL, [6]uintptr{0, callfilter.TIOCLINUX, bad}}, unix.EPERM},
 		{call{"TIOCSETD", unix.SYS_IOCTL, [6]uintptr{0, unix.TIOCSETD, bad}}, unix.EPERM},
 		{call{"personality", unix.SYS_PERSONALITY, [6]uintptr{0x40000}}, unix.EPERM},
 		{call{"vsock", unix.SYS_SOCKET, [6]uintptr{unix.AF_VSOCK, unix.SOCK_STREAM, 0}}, unix.EAFNOSUPPORT},
@@ -108,14 +110,14 @@ func TestToolFilterRefuses(t *testing.T) {
 		{call{"prlimit of another, a high pointer", unix.SYS_PRLIMIT64, [6]uintptr{1, unix.RLIMIT_CPU, high}}, unix.EPERM},
 		{call{"a call of the future", 1000, [6]uintptr{}}, unix.ENOSYS},
 	}
-	if x32Bit != 0 {
-		calls = append(calls, tc{call{"x32 getpid", x32Bit | unix.SYS_GETPID, [6]uintptr{}}, unix.ENOSYS})
+	if callfilter.X32Bit != 0 {
+		calls = append(calls, tc{call{"x32 getpid", callfilter.X32Bit | unix.SYS_GETPID, [6]uintptr{}}, unix.ENOSYS})
 	}
 	var list []call
 	for _, c := range calls {
 		list = append(list, c.call)
 	}
-	under, without := tryCalls(t, toolFilter(false, false), list), tryCalls(t, nil, list)
+	under, without := tryCalls(t, callfilter.Tool(false, false), list), tryCalls(t, nil, list)
 	same := 0
 	for _, c := range calls {
 		if under[c.Name] != c.want {
@@ -142,7 +144,7 @@ func TestToolFilterSocketFamilies(t *testing.T) {
 			list = append(list, call{fmt.Sprintf("%d %s", family, name), unix.SYS_SOCKET, [6]uintptr{uintptr(family), uintptr(typ | unix.SOCK_CLOEXEC), 0}})
 		}
 	}
-	got := tryCalls(t, toolFilter(false, false), list)
+	got := tryCalls(t, callfilter.Tool(false, false), list)
 	for _, c := range list {
 		family, typ := int(c.Args[0]), int(c.Args[1])&0xf
 		inet := (family == unix.AF_INET || family == unix.AF_INET6) && (typ == unix.SOCK_STREAM || typ == unix.SOCK_DGRAM)
@@ -172,10 +174,10 @@ func TestGrantsRelaxExactlyTheirPart(t *testing.T) {
 		filter []byte
 		want   map[string]bool // refused with EPERM
 	}{
-		{"none", toolFilter(false, false), map[string]bool{"ptrace": true, "personality": true, "clone user": true, "bpf": true}},
-		{"ptrace", toolFilter(true, false), map[string]bool{"clone user": true, "bpf": true}},
-		{"userns", toolFilter(false, true), map[string]bool{"ptrace": true, "personality": true, "bpf": true}},
-		{"worker", workerFilter(), map[string]bool{"ptrace": true, "personality": true, "clone user": true, "bpf": true, "execve": true}},
+		{"none", callfilter.Tool(false, false), map[string]bool{"ptrace": true, "personality": true, "clone user": true, "bpf": true}},
+		{"ptrace", callfilter.Tool(true, false), map[string]bool{"clone user": true, "bpf": true}},
+		{"userns", callfilter.Tool(false, true), map[string]bool{"ptrace": true, "personality": true, "bpf": true}},
+		{"worker", callfilter.Worker(), map[string]bool{"ptrace": true, "personality": true, "clone user": true, "bpf": true, "execve": true}},
 	} {
 		got := tryCalls(t, c.filter, list)
 		for _, l := range list {
@@ -216,7 +218,7 @@ func TestWorkerFilterRefuses(t *testing.T) {
 		{"prlimit64", unix.SYS_PRLIMIT64, [6]uintptr{0, unix.RLIMIT_NOFILE, 0, 0}},
 		{"shmget", unix.SYS_SHMGET, [6]uintptr{0, 4096, 0o600}},
 	}
-	under, without := tryCalls(t, workerFilter(), list), tryCalls(t, nil, list)
+	under, without := tryCalls(t, callfilter.Worker(), list), tryCalls(t, nil, list)
 	same := 0
 	for _, c := range list {
 		if under[c.Name] != unix.EPERM {
@@ -239,7 +241,7 @@ func TestToolFilterLimits(t *testing.T) {
 		"another's, read": {"", unix.SYS_PRLIMIT64, [6]uintptr{1 << 30, unix.RLIMIT_CPU, 0, 0}},
 	} {
 		c.Name = name
-		if got := tryCalls(t, toolFilter(false, false), []call{c})[name]; got == unix.EPERM {
+		if got := tryCalls(t, callfilter.Tool(false, false), []call{c})[name]; got == unix.EPERM {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

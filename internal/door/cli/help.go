@@ -99,8 +99,8 @@ func (a *app) help(cmd *cobra.Command, _ []string) {
 	}
 	fmt.Fprintf(w, "\n%s\n%s", a.ui.paint(bold, "flags of every command"), flagsText(global, nil))
 	if cmd.Name() == "run" || cmd.Name() == "open" || cmd.Name() == "plan" || cmd.Name() == "mcp" {
-		fmt.Fprintf(w, "\nNot in this version, refused by name: --%s; --backend %s.\n",
-			strings.Join(laterFlags, ", --"), strings.Join(laterBackends, "|"))
+		fmt.Fprintf(w, "\nNot in this version, refused by name: --backend %s.\n",
+			strings.Join(laterBackends, "|"))
 	}
 	fmt.Fprintf(w, "\nExit statuses: `caisson help exit-codes`.\n")
 }

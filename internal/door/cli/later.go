@@ -12,14 +12,12 @@ var (
 	laterCommands = []string{
 		"verify", "evidence", "audit", "integrate", "ui", "uhp", "acp",
 	}
-	laterFlags = []string{"image"}
 )
 
 // laterHints says what serves instead today.
 var laterHints = map[string]string{
 	"verify":   "now: `caisson doctor` tries what this machine can enforce; every task is probed before its first command",
 	"evidence": "now: `caisson log TASK --json`",
-	"image":    "now: --rootfs DIR takes an unpacked root",
 }
 
 func unsupported(what string) *task.Error {
@@ -54,12 +52,4 @@ func (a *app) addLater(root *cobra.Command) {
 			},
 		})
 	}
-}
-
-func (r *requestFlags) refuseLater() error {
-	switch {
-	case r.image != "":
-		return later("image", "--image")
-	}
-	return nil
 }

@@ -31,7 +31,7 @@ var (
 	histories  = []string{string(task.HistoryFull), string(task.HistoryBase), string(task.HistoryNone)}
 	keepModes  = []string{string(task.KeepAuto), string(task.KeepAlways), string(task.KeepOnFailure), string(task.KeepNever)}
 	grantKinds = []string{"ptrace", "userns"}
-	backends   = []string{"auto", "linux"}
+	backends   = []string{"auto", "linux", "docker", "podman"}
 	dirtyModes = []string{string(task.DirtyChanged), string(task.DirtyAll)}
 	netModes   = []string{"none", "registries", "allowlist", "open"}
 	strategies = []string{string(task.StrategyClone), string(task.StrategyWorktree), string(task.StrategyCheckout), string(task.StrategyCopy)}
@@ -39,7 +39,7 @@ var (
 
 // Values that later versions understand: refused by name.
 var (
-	laterBackends = []string{"docker", "podman", "oci", "gvisor", "vm", "kubernetes", "host"}
+	laterBackends = []string{"oci", "gvisor", "vm", "kubernetes", "host"}
 )
 
 func (r *requestFlags) add(a *app, cmd *cobra.Command) {
@@ -53,8 +53,9 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringVar(&r.dirty, "dirty", "", "start with your uncommitted files: changed (staged, unstaged, untracked) or all (ignored ones too) `WHICH`")
 	f.Lookup("dirty").NoOptDefVal = string(task.DirtyChanged)
 	f.StringVar(&r.history, "history", "", "how much of the repository it can read: full, base or none `HOW`")
-	f.StringVar(&r.backend, "backend", "", "what makes the boundary: auto or linux `NAME`")
+	f.StringVar(&r.backend, "backend", "", "what makes the boundary: auto, linux, docker or podman `NAME`")
 	f.StringVar(&r.rootfs, "rootfs", "", "folder to use as read-only root instead of the system folders `DIR`")
+	f.StringVar(&r.image, "image", "", "image at the engine to use as read-only root instead, with --backend docker or podman; none is pulled `REF`")
 	f.StringArrayVar(&r.need, "need", nil, "demand at least this level, for example NET=2 `AXIS=LEVEL`")
 	f.StringVar(&r.net, "net", "", "what may be reached: none, registries (of packages, and the repository's remotes), allowlist (--allow and the policy's), or open `MODE`")
 	f.StringArrayVar(&r.allow, "allow", nil, "let it reach this host, for example example.com, *.example.com:443 or 127.0.0.1:5432 `HOST[:PORT]`")
@@ -80,11 +81,6 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 
 	r.asking.add(f)
 
-	// Names of later versions: present so that they are refused, not ignored.
-	f.StringVar(&r.image, "image", "", "")
-	for _, n := range laterFlags {
-		_ = f.MarkHidden(n)
-	}
 	r.terminal = a != nil && isTerminal(a.cfg.Stdin) && isTerminal(a.cfg.Stderr)
 	r.complete(a, cmd)
 }
@@ -137,7 +133,7 @@ func discardError(discard bool, keep string) error {
 // a person's word: of levels the higher counts, other conflicts are refused.
 func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, error) {
 	q := task.Request{
-		Name: r.name, Parent: r.parent, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs,
+		Name: r.name, Parent: r.parent, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs, Image: r.image,
 		Strategy: task.Strategy(r.source), Dirty: task.Dirty(r.dirty), History: task.History(r.history), Keep: task.Keep(r.keep),
 		Need: task.Vector{}, RO: r.ro, Grants: r.grant, Net: r.net, Allow: r.allow, Lend: handles(r.lend), Phase: r.phase, Publish: r.publish,
 		Trust: r.trust, Unattended: r.unattended, Agent: r.agent, Discard: r.discard,
@@ -150,10 +146,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 			q.Origin[f.Name] = "flag"
 		}
 	})
-	if err := r.refuseLater(); err != nil {
-		return q, err
-	}
-	for _, empty := range []string{"name", "parent", "repo", "base", "at", "source", "dirty", "history", "backend", "rootfs", "net", "phase", "memory", "cpus", "pids", "disk", "net-bytes", "timeout", "keep", "agent"} {
+	for _, empty := range []string{"name", "parent", "repo", "base", "at", "source", "dirty", "history", "backend", "rootfs", "image", "net", "phase", "memory", "cpus", "pids", "disk", "net-bytes", "timeout", "keep", "agent"} {
 		if f := cmd.Flags().Lookup(empty); f.Changed && f.Value.String() == "" {
 			return q, usagef(cmd, "--%s needs a value that is not empty", empty)
 		}

@@ -94,6 +94,15 @@ type Frame struct {
 	FDs  []int
 }
 
+// Peek returns what the header at the beginning of p says: for a transport that
+// treats what belongs to one operation alike. Nothing of it is checked.
+func Peek(p []byte) (Kind, uint64) {
+	if len(p) < HeaderSize {
+		return 0, 0
+	}
+	return Kind(p[4]), binary.BigEndian.Uint64(p[16:])
+}
+
 // CloseFDs closes the descriptors that came with f.
 func (f *Frame) CloseFDs() {
 	for _, fd := range f.FDs {

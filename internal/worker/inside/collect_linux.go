@@ -48,6 +48,11 @@ func (c *collector) took(body int) {
 		return
 	}
 	c.since = 0
+	c.collect()
+}
+
+// collect collects now.
+func (c *collector) collect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	runtime.GC()

@@ -24,6 +24,10 @@ const (
 	RoleTools = "tools" // I from then on
 	RoleCall  = "call"
 	RoleProbe = "probe"
+	// Where another program made the root, W and I are one process, apart from the
+	// tools by its user id: see RunGuest.
+	RoleGuest     = "guest"
+	RoleGuestCall = "guestcall" // C there
 )
 
 // Exit statuses of W and I. They are for the host's log: a boundary whose

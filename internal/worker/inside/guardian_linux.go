@@ -40,14 +40,19 @@ func (s *space) startGuardian() (*guardian, error) {
 		s.garbage.mu.Lock()
 		files := []uintptr{0, 1, 2, uintptr(pair[1])}
 		if s.scores != nil {
-			files = append(files, treeFD)
+			files = append(files, uintptr(s.scores.tree))
+		}
+		role, attr := RoleCall, &syscall.SysProcAttr{Setsid: true}
+		if g := s.guest; g != nil {
+			if s.scores == nil {
+				files = append(files, 0)
+			}
+			files = append(files, uintptr(g.settings))
+			role, attr.Credential = RoleGuestCall, &syscall.Credential{Uid: uint32(g.uid), Gid: uint32(g.gid)}
 		}
 		var pid int
 		s.scores.lend()
-		pid, err = syscall.ForkExec(self, []string{"caisson-worker", RoleCall}, &syscall.ProcAttr{
-			Files: files,
-			Sys:   &syscall.SysProcAttr{Setsid: true},
-		})
+		pid, err = syscall.ForkExec(self, []string{"caisson-worker", role}, &syscall.ProcAttr{Files: files, Sys: attr})
 		s.scores.back()
 		s.garbage.mu.Unlock()
 		if err == nil {

@@ -221,10 +221,7 @@ const firstOp = 1
 // for the next hop.
 func relay(host, space *frame.Conn, pid int, dir string) int {
 	end := make(chan int, 3)
-	rest := resting()
-	box := newToolbox(host, dir)
-	go pump(host, space, rest, end, box, ExitOK, frame.Request, frame.Cancel)
-	go pump(space, host, rest, end, nil, ExitSpace, frame.Reply, frame.Event)
+	begin(host, space, dir, resting(), end)
 	go func() {
 		for {
 			p, err := syscall.Wait4(-1, nil, 0, nil)
@@ -235,6 +232,13 @@ func relay(host, space *frame.Conn, pid int, dir string) int {
 		}
 	}()
 	return <-end
+}
+
+// begin passes frames on in both directions.
+func begin(host, space *frame.Conn, dir string, rest func(), end chan<- int) {
+	box := newToolbox(host, dir)
+	go pump(host, space, rest, end, box, ExitOK, frame.Request, frame.Cancel)
+	go pump(space, host, rest, end, nil, ExitSpace, frame.Reply, frame.Event)
 }
 
 // pump reads until the stream ends, and says so once: with eof where the other

@@ -35,6 +35,10 @@ func Main(argv []string, h Hooks) int {
 		return runCall()
 	case RoleProbe:
 		return runProbe(h)
+	case RoleGuest:
+		return runGuest()
+	case RoleGuestCall:
+		return runGuestCall()
 	}
 	complain("unknown role")
 	return ExitUsage

@@ -16,6 +16,7 @@ const scoreMost = 1000
 
 // scores is I's hold on them.
 type scores struct {
+	own, tree  int    // as in Scores
 	base, call string // as the kernel reads them: of I, and what a guardian inherits
 }
 
@@ -49,8 +50,13 @@ func takeScores() *scores {
 	}
 	unix.CloseOnExec(ownFD)
 	unix.CloseOnExec(treeFD)
+	return holdScores(ownFD, treeFD)
+}
+
+// holdScores reads from where scores begin. Both descriptors are the result's.
+func holdScores(own, tree int) *scores {
 	var b [16]byte
-	n, err := unix.Pread(ownFD, b[:], 0)
+	n, err := unix.Pread(own, b[:], 0)
 	if err != nil || n < 2 {
 		return nil
 	}
@@ -58,7 +64,7 @@ func takeScores() *scores {
 	if err != nil {
 		return nil
 	}
-	return &scores{base: strconv.Itoa(base), call: strconv.Itoa(base + (scoreMost-base)/2)}
+	return &scores{own: own, tree: tree, base: strconv.Itoa(base), call: strconv.Itoa(base + (scoreMost-base)/2)}
 }
 
 // lend gives I a guardian's score for as long as one is being started. In this
@@ -76,7 +82,7 @@ func (s *scores) set(call bool) {
 	if call {
 		text = s.call
 	}
-	_, _ = unix.Pwrite(ownFD, []byte(text), 0)
+	_, _ = unix.Pwrite(s.own, []byte(text), 0)
 }
 
 // isProc reports whether a descriptor is a /proc: with none to be had, I starts

@@ -39,6 +39,8 @@ type space struct {
 	scores *scores   // nil: none
 
 	garbage collector
+
+	guest *foreign // nil: tools are apart by namespaces
 }
 
 // runSpace is I's builder: it makes the tool space's own mounts, takes from its
@@ -109,6 +111,9 @@ func digest(body []byte) string {
 // write sends a reply or an event. A failure ends the boundary soon: the
 // reading side sees the same broken channel.
 func (s *space) write(kind frame.Kind, op uint64, r frame.ReplyBody, fds ...int) bool {
+	if s.guest != nil {
+		fds = nil // a pidfd cannot go over
+	}
 	return s.conn.Write(frame.Frame{Kind: kind, Op: op, Body: frame.Encode(r), FDs: fds}) == nil
 }
 

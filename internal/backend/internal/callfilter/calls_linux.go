@@ -1,4 +1,4 @@
-package linux
+package callfilter
 
 import "golang.org/x/sys/unix"
 
@@ -99,7 +99,7 @@ var usernsCalls = []int{
 var keyringCalls = []int{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL}
 
 const (
-	tiocLinux = 0x541c
+	TIOCLINUX = 0x541c
 	lastKnown = unix.SYS_MSEAL // calls above it are newer than this list
 	lowHalf   = 0              // of a 64-bit argument: both supported architectures are little endian
 )

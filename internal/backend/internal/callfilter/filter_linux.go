@@ -1,4 +1,4 @@
-package linux
+package callfilter
 
 import (
 	"encoding/binary"
@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Filters are assembled here, on the host, and travel in the plan: the stage
+// Filters are assembled on the host and travel in the plan: what runs inside
 // only loads them. The verdict on a system call is, in this order: another
 // architecture's table: ENOSYS; an argument rule; the allow-list; ENOSYS for
 // what a libc must believe absent so that it falls back to a call whose
@@ -97,8 +97,8 @@ func anyOf(v uint32, vals ...uint32) []insn {
 
 const nsFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// toolFilter is what every tool runs under. Grants relax exactly their part.
-func toolFilter(ptrace, userns bool) []byte {
+// Tool is what every tool runs under. Grants relax exactly their part.
+func Tool(ptrace, userns bool) []byte {
 	p := begin()
 	allow := append([]int(nil), allowed...)
 	allow = append(allow, allowedArch...)
@@ -119,7 +119,7 @@ func toolFilter(ptrace, userns bool) []byte {
 
 	var ioctl []insn
 	ioctl = append(ioctl, loadArg(1))
-	ioctl = append(ioctl, anyOf(errnoRet(unix.EPERM), unix.TIOCSTI, tiocLinux, unix.TIOCSETD, unix.TIOCCONS)...)
+	ioctl = append(ioctl, anyOf(errnoRet(unix.EPERM), unix.TIOCSTI, TIOCLINUX, unix.TIOCSETD, unix.TIOCCONS)...)
 	p.when(unix.SYS_IOCTL, append(ioctl, ret(retAllow))...)
 
 	personalities := []uint32{0, 0x0008, 0x20000, 0x20008, 0xffffffff}
@@ -137,8 +137,8 @@ func toolFilter(ptrace, userns bool) []byte {
 // begin refuses other architectures' tables and leaves the number of the call.
 func begin() program {
 	p := program{load(offArch), jump(unix.BPF_JEQ, auditArch, 1, 0), ret(errnoRet(unix.ENOSYS)), load(offNR)}
-	if x32Bit != 0 {
-		p = append(p, jump(unix.BPF_JSET, x32Bit, 0, 1), ret(errnoRet(unix.ENOSYS)))
+	if X32Bit != 0 {
+		p = append(p, jump(unix.BPF_JSET, X32Bit, 0, 1), ret(errnoRet(unix.ENOSYS)))
 	}
 	return p
 }
@@ -148,10 +148,10 @@ func (p program) end() []byte {
 	return append(p, jump(unix.BPF_JGT, lastKnown, 0, 1), ret(errnoRet(unix.ENOSYS)), ret(errnoRet(unix.EPERM))).bytes()
 }
 
-// workerFilter is the worker's own, once it is sealed: it passes frames on, does
+// Worker is the worker's own, once it is sealed: it passes frames on, does
 // the tools that work on files, and makes threads. No program, no process, no
 // socket, no code that is not its own.
-func workerFilter() []byte {
+func Worker() []byte {
 	p := begin()
 	eperm := ret(errnoRet(unix.EPERM))
 	p.when(unix.SYS_CLONE, loadArg(0), jump(unix.BPF_JSET, nsFlags, 0, 1), eperm, jump(unix.BPF_JSET, unix.CLONE_THREAD, 0, 1), ret(retAllow), eperm)

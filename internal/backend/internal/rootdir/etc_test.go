@@ -1,6 +1,6 @@
 //go:build linux
 
-package linux
+package rootdir
 
 import (
 	"os"
@@ -10,6 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // Of the host's /etc only small plain files that everybody may read are copied,
 // and looking at anything else neither waits nor fails.
@@ -34,12 +41,12 @@ func TestFilesThatAreCopied(t *testing.T) {
 	for name, want := range map[string]string{
 		"plain": "a\n", "empty": "", "longer than a buffer": strings.Repeat("0123456789", 500), "as large as may be": strings.Repeat("x", maxCopied), "no text": "a?b", "link": "a\n",
 	} {
-		if got, ok := readPublic(filepath.Join(dir, name)); !ok || got != want {
+		if got, ok := ReadPublic(filepath.Join(dir, name)); !ok || got != want {
 			t.Errorf("%s: %v, %d bytes", name, ok, len(got))
 		}
 	}
 	for _, name := range []string{"too large", "not for everybody", "folder", "pipe", "loose", "absent"} {
-		if got, ok := readPublic(filepath.Join(dir, name)); ok {
+		if got, ok := ReadPublic(filepath.Join(dir, name)); ok {
 			t.Errorf("%s is copied: %.20q", name, got)
 		}
 	}

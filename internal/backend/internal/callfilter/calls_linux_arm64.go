@@ -1,10 +1,10 @@
-package linux
+package callfilter
 
 import "golang.org/x/sys/unix"
 
 const (
 	auditArch = unix.AUDIT_ARCH_AARCH64
-	x32Bit    = 0
+	X32Bit    = 0
 )
 
 // allowedArch are calls under names that only this architecture has.

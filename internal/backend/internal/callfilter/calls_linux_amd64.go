@@ -1,10 +1,10 @@
-package linux
+package callfilter
 
 import "golang.org/x/sys/unix"
 
 const (
 	auditArch = unix.AUDIT_ARCH_X86_64
-	x32Bit    = 0x40000000
+	X32Bit    = 0x40000000
 )
 
 // allowedArch are the older forms that only this architecture has.

@@ -1,0 +1,150 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/backend/internal/rootdir"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// rootRepo names the images that hold nothing but links and places for mounts:
+// the root of a boundary whose folders are this machine's or a prepared root's.
+const rootRepo = "localhost/caisson-root"
+
+// image finds what the container's root is. None is pulled.
+func (in *instance) image(ctx context.Context, l *rootdir.Layout) (*imageInfo, error) {
+	if in.spec.Image == "" {
+		return in.engine.rootImage(ctx, l)
+	}
+	ref := in.spec.Image
+	if err := checkReference(ref); err != nil {
+		return nil, err
+	}
+	i, err := in.engine.imageOf(ctx, ref)
+	switch {
+	case missing(err):
+		return nil, task.Errorf(task.CodeNotFound, "docker.image", "the image %s is not at the engine, and nothing is pulled; nothing was created", printable(ref, 200)).
+			WithHint("%s pull %s", in.driver.name, printable(ref, 200))
+	case err != nil:
+		return nil, err
+	case i.Os != "" && i.Os != "linux":
+		return nil, task.Errorf(task.CodeUnsupported, "docker.image", "the image %s is for %s", printable(ref, 200), printable(i.Os, 20)).WithHint("an image for linux")
+	}
+	return i, nil
+}
+
+// checkReference refuses what is no name of an image: it becomes part of a path of
+// the API.
+func checkReference(ref string) error {
+	ok := ref != "" && len(ref) < 512 && ref[0] != '-' && ref[0] != '/' && !strings.Contains(ref, "..") && !strings.Contains(ref, "//")
+	for _, r := range ref {
+		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/:@", r))
+	}
+	if ok {
+		return nil
+	}
+	return task.Errorf(task.CodeUsage, "docker.image", "--image does not know %q", ref).
+		WithHint("it takes what docker images lists: NAME:TAG, NAME@sha256:DIGEST or an id")
+}
+
+func (e *engine) imageOf(ctx context.Context, ref string) (*imageInfo, error) {
+	ctx, done := context.WithTimeout(ctx, answerTime)
+	defer done()
+	var i imageInfo
+	err := e.call(ctx, http.MethodGet, "/images/"+ref+"/json", nil, nil, &i)
+	return &i, err
+}
+
+// rootImage finds or makes the image for a layout. It holds no file, is the same
+// for every task with these links, and stays at the engine.
+func (e *engine) rootImage(ctx context.Context, l *rootdir.Layout) (*imageInfo, error) {
+	text, err := rootTar(l)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	tag := hex.EncodeToString(sum[:8])
+	ref := rootRepo + ":" + tag
+	i, err := e.imageOf(ctx, ref)
+	if err == nil || !missing(err) {
+		return i, err
+	}
+	ictx, done := context.WithTimeout(ctx, answerTime)
+	defer done()
+	var said string
+	q := url.Values{"fromSrc": {"-"}, "repo": {rootRepo}, "tag": {tag}, "message": {"places for the mounts of boundaries; it holds no file"}}
+	if err := e.call(ictx, http.MethodPost, "/images/create", q, bytes.NewReader(text), &said); err != nil {
+		return nil, task.Errorf(task.CodeUnavailable, "docker.image", "the engine does not take an image without files: %v", err).
+			WithHint("free space where the engine keeps its images; `docker system df` shows what is used")
+	}
+	if i, err = e.imageOf(ctx, ref); !missing(err) {
+		return i, err
+	}
+	// Podman 4 gives an imported image no name; the answer has its id.
+	id := importedID(said)
+	if checkReference(id) != nil {
+		return nil, err
+	}
+	if err := e.call(ictx, http.MethodPost, "/images/"+id+"/tag", url.Values{"repo": {rootRepo}, "tag": {tag}}, nil, nil); err != nil {
+		return nil, err
+	}
+	return e.imageOf(ctx, ref)
+}
+
+// importedID is the last status of an import, which is the id of what it made.
+func importedID(said string) (id string) {
+	dec := json.NewDecoder(strings.NewReader(said))
+	for {
+		var s struct {
+			Status string `json:"status"`
+		}
+		if dec.Decode(&s) != nil {
+			return strings.TrimSpace(id)
+		}
+		id = s.Status
+	}
+}
+
+// rootTar is the archive of such an image: the same bytes for the same links.
+func rootTar(l *rootdir.Layout) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	made := map[string]bool{}
+	var dir func(p string) error
+	dir = func(p string) error {
+		if p == "/" || p == "." || made[p] {
+			return nil
+		}
+		made[p] = true
+		if err := dir(path.Dir(p)); err != nil {
+			return err
+		}
+		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: p[1:] + "/", Mode: 0o755})
+	}
+	for _, p := range []string{"/dev", "/etc", "/home", "/proc", "/run", "/sys", "/tmp", "/usr", "/var"} {
+		if err := dir(p); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(l.Links)) {
+		if err := dir(path.Dir(p)); err != nil {
+			return nil, err
+		}
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: p[1:], Linkname: l.Links[p], Mode: 0o777}); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return b.Bytes(), err
+}

@@ -1,0 +1,343 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/worker/guest"
+)
+
+// instance is one container, live or found again.
+type instance struct {
+	driver   *Driver
+	spec     backend.Spec
+	engine   *engine // nil: found again without a container
+	known    *known
+	token    string
+	limits   task.Limits
+	ids      insiders
+	attached bool // found again: only good for Destroy
+
+	mu        sync.Mutex
+	findings  []task.Finding
+	folder    string
+	id        string // of the container
+	named     bool   // it may exist under its name, though the engine did not say so
+	conn      *attached
+	dialed    bool
+	gone      bool
+	resources []backend.Resource // as recorded, when found again
+}
+
+func (in *instance) maybe() {
+	in.mu.Lock()
+	in.named = true
+	in.mu.Unlock()
+}
+
+func (in *instance) finding(f task.Finding) {
+	in.mu.Lock()
+	in.findings = append(in.findings, f)
+	in.mu.Unlock()
+}
+
+// Findings implements backend.Qualified.
+func (in *instance) Findings() []task.Finding {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.findings)
+}
+
+// Inside implements backend.Insider.
+func (in *instance) Inside() (uid, gid int) { return in.ids.uid, in.ids.gid }
+
+// Resources implements backend.Instance.
+func (in *instance) Resources() []backend.Resource {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.attached {
+		return slices.Clone(in.resources)
+	}
+	rs := in.driver.Resources(in.spec)
+	for i := range rs {
+		switch {
+		case rs[i].Kind == kindFolder && in.folder != "":
+			rs[i].External = "folder"
+		case rs[i].Kind == kindContainer && in.id != "":
+			rs[i].External = formatExternal(in.id, in.engine.at)
+		}
+	}
+	return rs
+}
+
+// Dial implements backend.Instance.
+func (in *instance) Dial(context.Context) (net.Conn, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.conn == nil || in.dialed {
+		return nil, task.Errorf(task.CodeChannel, "docker.dial", "the channel can be taken once, by the process that made the boundary")
+	}
+	in.dialed = true
+	return in.conn, nil
+}
+
+// verify holds what the engine made to what was asked for. An engine that leaves
+// out what it does not know must not pass unseen.
+func (in *instance) verify(ctx context.Context) error {
+	c, err := in.engine.inspect(ctx, in.id)
+	if err != nil {
+		return fmt.Errorf("look at the container: %w", err)
+	}
+	if why := in.differs(c); why != "" {
+		return task.Errorf(task.CodeUnavailable, "docker.verify", "the engine did not make what was asked for: %s", why).
+			WithHint("nothing was executed; `caisson doctor` shows what this engine can do")
+	}
+	return nil
+}
+
+// differs says what of a running container is not as planned; empty: nothing.
+func (in *instance) differs(c *containerInfo) string {
+	h := c.HostConfig
+	if h == nil || c.Config == nil {
+		return "it does not say how the container is made"
+	}
+	host := func(mode string) bool { return mode == "host" || strings.HasPrefix(mode, "container:") }
+	added := func() []string {
+		var out []string
+		for _, n := range h.CapAdd {
+			n = strings.TrimPrefix(strings.ToUpper(n), "CAP_")
+			if !slices.Contains(guest.Needed, n) {
+				out = append(out, n)
+			}
+		}
+		return out
+	}
+	switch {
+	case c.Config.Labels[labelToken] != in.token:
+		return "the container has another label"
+	case h.Privileged:
+		return "the container is privileged"
+	case h.NetworkMode != "none":
+		return "its network is " + printable(h.NetworkMode, 40)
+	case host(h.PidMode) || host(h.IpcMode) || host(h.UTSMode):
+		return "it shares a namespace of the host"
+	case !h.ReadonlyRootfs:
+		return "its root can be written"
+	case len(added()) > 0:
+		return "it has the capabilities " + strings.Join(added(), ", ")
+	case h.Memory != in.limits.MemoryBytes:
+		return fmt.Sprintf("its memory is limited to %d bytes, not %d", h.Memory, in.limits.MemoryBytes)
+	case h.PidsLimit != int64(in.limits.Pids):
+		return fmt.Sprintf("its processes are limited to %d, not %d", h.PidsLimit, in.limits.Pids)
+	}
+	return ""
+}
+
+// Observe implements backend.Instance.
+func (in *instance) Observe(ctx context.Context) (backend.Observation, error) {
+	o := backend.Observation{MemoryBytes: -1, Levels: task.Vector{}, Seen: map[task.Axis]string{}}
+	in.mu.Lock()
+	e, id, gone, found := in.engine, in.id, in.gone, in.attached
+	in.mu.Unlock()
+	if e == nil || id == "" || gone {
+		return o, nil
+	}
+	c, err := e.inspect(ctx, id)
+	if missing(err) {
+		return o, nil
+	}
+	if err != nil {
+		return o, in.driver.noAnswer(e.at, err)
+	}
+	if c.State.OOMKilled {
+		o.OOMKills = 1
+	}
+	if !c.State.Running {
+		return o, nil
+	}
+	o.Alive = true
+	g := groupsOf(c.State.Pid, c.ID)
+	if g != nil {
+		o.WorkerPID = c.State.Pid
+		g.measure(&o)
+	}
+	if found {
+		return o, nil
+	}
+	switch why := in.differs(c); {
+	case why != "":
+		o.Seen[task.RES] = why
+	case g != nil && g.limit("memory", "memory.limit_in_bytes", "memory.max") == in.limits.MemoryBytes && g.limit("pids", "pids.max", "pids.max") == int64(in.limits.Pids):
+		o.Levels[task.RES] = 2
+		o.Seen[task.RES] = fmt.Sprintf("the container's limits read back: memory %d bytes, %d pids", in.limits.MemoryBytes, in.limits.Pids)
+	case g == nil && in.known.system.MemoryLimit && in.known.system.PidsLimit:
+		o.Levels[task.RES] = 2
+		o.Seen[task.RES] = fmt.Sprintf("the engine says that it limits: memory %d bytes, %d pids", in.limits.MemoryBytes, in.limits.Pids)
+	default:
+		o.Levels[task.RES] = 1
+		o.Seen[task.RES] = "the engine cannot limit memory and processes together, or did not; sizes of folders in memory and the duration only"
+	}
+	return o, nil
+}
+
+// groups are the control groups of a container's first process, by controller; the
+// unified one is "".
+type groups map[string]string
+
+// groupsOf finds them where the container runs under this kernel and is seen from
+// here: nil where the process of that number is not certainly the container's.
+func groupsOf(pid int, id string) groups {
+	if pid <= 0 || len(id) < 12 {
+		return nil
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil || !strings.Contains(string(b), id) {
+		return nil
+	}
+	out := groups{}
+	for line := range strings.Lines(strings.TrimSpace(string(b))) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 || !strings.Contains(f[2], id) || strings.Contains(f[2], "..") {
+			continue
+		}
+		for _, c := range strings.Split(f[1], ",") {
+			dir := filepath.Join("/sys/fs/cgroup", f[1], f[2])
+			if _, err := os.Stat(dir); err != nil {
+				dir = filepath.Join("/sys/fs/cgroup", c, f[2])
+			}
+			out[c] = dir
+		}
+	}
+	return out
+}
+
+func (g groups) read(ctl, v1, v2 string) (string, bool) {
+	dir, name := g[ctl], v1
+	if dir == "" {
+		dir, name = g[""], v2
+	}
+	if dir == "" {
+		return "", false
+	}
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	return strings.TrimSpace(string(b)), err == nil
+}
+
+// limit is a limit as the kernel has it; -1: none, or it cannot be read.
+func (g groups) limit(ctl, v1, v2 string) int64 {
+	s, _ := g.read(ctl, v1, v2)
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (g groups) measure(o *backend.Observation) {
+	if n := g.limit("memory", "memory.usage_in_bytes", "memory.current"); n >= 0 {
+		o.MemoryBytes = n
+	}
+	if n := g.limit("pids", "pids.current", "pids.current"); n >= 0 {
+		o.Pids = n
+	}
+	if n := g.limit("cpuacct", "cpuacct.usage", ""); n >= 0 {
+		o.CPUSeconds = float64(n) / 1e9
+	}
+	events, _ := g.read("memory", "memory.oom_control", "memory.events")
+	for line := range strings.Lines(events) {
+		if v, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+			o.OOMKills = max(o.OOMKills, n)
+		}
+	}
+}
+
+// Destroy implements backend.Instance. The engine's word that there is no such
+// container is the proof that nothing of it runs; the generated folder goes after
+// it.
+func (in *instance) Destroy(ctx context.Context) error {
+	const op = "docker.destroy"
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, destroyTimeout)
+		defer cancel()
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.conn != nil {
+		_ = in.conn.Close() // for the worker, the end
+	}
+	if err := in.removeLocked(ctx); err != nil {
+		return task.Errorf(task.CodeStuck, op, "the container %s is not confirmed gone: %v", in.nameLocked(), err).
+			WithHint("`caisson reap` tries again; the engine must answer for it")
+	}
+	in.gone = true
+	if err := sys.Fault("docker.removed"); err != nil {
+		return err
+	}
+	if err := removeFolder(in.folder, in.token); err != nil {
+		return task.Errorf(task.CodeStuck, op, "%v", err).WithHint("`caisson reap` tries again")
+	}
+	return nil
+}
+
+func (in *instance) nameLocked() string {
+	for _, r := range in.resources {
+		if r.Kind == kindContainer {
+			return r.Name
+		}
+	}
+	return nameOf(in.spec)
+}
+
+// removeLocked ends and removes the container and waits until the engine knows it
+// no more.
+func (in *instance) removeLocked(ctx context.Context) error {
+	if in.gone || in.engine == nil || in.id == "" && !in.named {
+		return nil
+	}
+	r := backend.Resource{Name: in.nameLocked(), Token: in.token}
+	if in.id != "" {
+		r.External = formatExternal(in.id, in.engine.at)
+	}
+	var last error
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		id, err := in.engine.owned(ctx, r)
+		if missing(err) {
+			return nil
+		}
+		if err == nil {
+			rctx, done := context.WithTimeout(ctx, answerTime)
+			err = in.engine.call(rctx, http.MethodDelete, "/containers/"+id, url.Values{"force": {"1"}, "v": {"1"}}, nil, nil)
+			done()
+			if missing(err) {
+				return nil
+			}
+			if err == nil {
+				continue // and is looked for again at once
+			}
+		}
+		last = err
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return errors.Join(last, context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// trialInstance is the installation of boundaries that are made to find out.
+const trialInstance = "trial"
+
+// Probe implements backend.Driver: it makes one whole boundary without a source
+// and takes it away again.
+func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
+	c := backend.Capabilities{Levels: task.Vector{}, Rootfs: task.Vector{}, How: map[task.Axis]string{}}
+	no := func(err error) (backend.Capabilities, error) {
+		if ctx.Err() != nil {
+			return c, context.Cause(ctx)
+		}
+		c.Why, c.Fix = err.Error(), task.HintOf(err)
+		return c, nil
+	}
+	_, k, err := d.engine(ctx)
+	if err != nil {
+		c.Features = []task.Feature{{Name: "engine", Detail: err.Error(), Fix: task.HintOf(err)}}
+		return no(err)
+	}
+	kind := "Docker Engine"
+	if k.version.podman() {
+		kind = "Podman"
+	}
+	c.Version = fmt.Sprintf("%s %s, API %s", kind, k.version.Version, d.last.version)
+	c.Features = []task.Feature{{Name: "engine", OK: true, Detail: c.Version + " at " + d.last.at.String() + rootlessText(k)}}
+	worker, err := d.worker()
+	if err != nil {
+		return no(err)
+	}
+	spec := backend.Spec{
+		Task: task.NewID(), Instance: trialInstance, Token: task.NewToken(), Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid()},
+		Source: backend.Mount{Target: "/tmp"}, Home: "/home/caisson", WorkerPath: worker,
+	}
+	b, err := d.Create(ctx, spec)
+	var obs backend.Observation
+	if err == nil {
+		obs, err = b.Observe(ctx)
+		cctx, cancel := sys.Detach(ctx, destroyTimeout)
+		derr := b.Destroy(cctx)
+		cancel()
+		if derr != nil {
+			return c, derr
+		}
+	}
+	if task.CodeOf(err) == task.CodeStuck {
+		return c, err
+	}
+	f := task.Feature{Name: "container", OK: err == nil, Detail: "made, its worker set itself apart, removed"}
+	if err != nil {
+		f.Detail, f.Fix = err.Error(), task.HintOf(err)
+	}
+	c.Features = append(c.Features, f, task.Feature{Name: "limits", OK: obs.Levels[task.RES] >= 2, Detail: obs.Seen[task.RES]})
+	c.Features = append(c.Features, task.Feature{Name: "egress", Detail: noWay, Fix: noWayFix}, task.Feature{Name: "grant-userns", Detail: noUserns, Fix: noUsernsFix})
+	if err != nil {
+		return no(err)
+	}
+	in := b.(*instance)
+	c.Usable, c.Images = true, true
+	c.Findings = in.Findings()
+	if in.ids.uid == 0 && !k.rootless() {
+		c.Findings = append(c.Findings, task.Finding{ID: "root-identity", Axis: task.PRC, Cap: 2, Text: "processes inside run as the kernel's uid 0, without capabilities, because root started this program",
+			Fix: "run caisson as an ordinary user"})
+	}
+	c.Levels = task.Vector{task.PRC: 2, task.FS: 2, task.NET: 4, task.RES: obs.Levels[task.RES], task.KRN: 1, task.CPL: 2, task.CHN: 1}
+	c.Rootfs = task.Vector{task.FS: 3}
+	c.How = map[task.Axis]string{
+		task.PRC: "a container with pid, ipc and uts namespaces of its own; tools under another user than the worker, without capabilities; no_new_privs",
+		task.FS:  "read-only root, declared folders, HOME and /tmp in memory; no path of the host but these",
+		task.NET: "a network namespace with loopback alone (network none)",
+		task.RES: obs.Seen[task.RES],
+		task.KRN: "the host's kernel behind the engine's system call filter and this program's",
+		task.CPL: "no socket of the engine or of the host inside",
+		task.CHN: "the container's standard streams, held by a worker of another user id than every tool",
+	}
+	c.Userns = backend.Variant{Why: noUserns, Fix: noUsernsFix}
+	c.Way = backend.Variant{Why: noWay, Fix: noWayFix}
+	return c, nil
+}
+
+func rootlessText(k *known) string {
+	if k.rootless() {
+		return ", with a user's rights"
+	}
+	return ", with root's rights"
+}
+
+func (d *Driver) worker() (string, error) {
+	if d.cfg.Worker == nil {
+		return "", task.Errorf(task.CodeUnavailable, d.name+".worker", "this build carries no worker program")
+	}
+	p, err := d.cfg.Worker()
+	if err == nil && !strings.HasPrefix(p, "/") {
+		err = task.Errorf(task.CodeInternal, d.name+".worker", "%q is no absolute path", p)
+	}
+	return p, err
+}

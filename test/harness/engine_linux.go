@@ -1,0 +1,296 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Engine is a container engine of this run alone: its own socket, folders and
+// control group, so that one that serves the machine is not disturbed.
+type Engine struct {
+	Backend string // the word after --backend
+	Host    string // unix://SOCKET
+	Dir     string
+
+	args   []string
+	env    []string
+	mark   string
+	daemon *exec.Cmd
+	exited chan struct{}
+}
+
+// Variable is what tells a command line and caisson where it is.
+func (e *Engine) Variable() string {
+	if e.Backend == "podman" {
+		return "CONTAINER_HOST=" + e.Host
+	}
+	return "DOCKER_HOST=" + e.Host
+}
+
+var engines struct {
+	sync.Mutex
+	all []*Engine
+	why map[string]error
+}
+
+// Docker returns the run's Docker Engine. It skips the test, with the reason, where
+// none can be started.
+func Docker(t testing.TB) *Engine { return engine(t, "docker", newDocker) }
+
+// Podman returns the run's Podman, as root.
+func Podman(t testing.TB) *Engine { return engine(t, "podman", newPodman) }
+
+func engine(t testing.TB, name string, start func() (*Engine, error)) *Engine {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skipf("a %s of the test's own needs root", name)
+	}
+	engines.Lock()
+	defer engines.Unlock()
+	for _, e := range engines.all {
+		if e.Backend == name {
+			return e
+		}
+	}
+	err := engines.why[name]
+	if err == nil {
+		e, serr := start()
+		if serr == nil {
+			engines.all = append(engines.all, e)
+			return e
+		}
+		if engines.why == nil {
+			engines.why = map[string]error{}
+		}
+		err, engines.why[name] = serr, serr
+	}
+	t.Skipf("%s cannot be started on this machine: %v", name, err)
+	return nil
+}
+
+// StopEngines ends every engine of the run and takes away what it leaves. Main does
+// it; a package with a TestMain of its own calls it last.
+func StopEngines() error {
+	engines.Lock()
+	defer engines.Unlock()
+	var errs []error
+	for _, e := range engines.all {
+		errs = append(errs, e.stop())
+	}
+	engines.all = nil
+	return errors.Join(errs...)
+}
+
+func newEngine(backend string) (*Engine, error) {
+	dir, err := os.MkdirTemp("", "engine-"+backend+"-")
+	if err != nil {
+		return nil, err
+	}
+	// An ordinary user of the tests is let in as a member of docker's group would be.
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return nil, err
+	}
+	return &Engine{Backend: backend, Dir: dir, Host: "unix://" + filepath.Join(dir, "sock"), mark: filepath.Base(dir)}, nil
+}
+
+func newDocker() (*Engine, error) {
+	for _, name := range []string{"dockerd", "docker", "containerd", "runc"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return nil, err
+		}
+	}
+	e, err := newEngine("docker")
+	if err != nil {
+		return nil, err
+	}
+	conf := filepath.Join(e.Dir, "daemon.json")
+	text := `{"bridge":"none","iptables":false,"ip-masq":false,"cgroup-parent":"/` + e.mark + `"}`
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	e.args = []string{"dockerd", "--config-file", conf, "--data-root", filepath.Join(e.Dir, "data"), "--exec-root", filepath.Join(e.Dir, "exec"), "-H", e.Host, "--pidfile", filepath.Join(e.Dir, "pid")}
+	if err := e.Start(); err != nil {
+		return nil, errors.Join(err, e.stop())
+	}
+	return e, nil
+}
+
+func newPodman() (*Engine, error) {
+	for _, name := range []string{"podman", "conmon", "runc"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return nil, err
+		}
+	}
+	e, err := newEngine("podman")
+	if err != nil {
+		return nil, err
+	}
+	// Without the right to raise limits, as in many containers and virtual machines,
+	// its own default limits end every start. Soft and hard ones must be equal.
+	conf := filepath.Join(e.Dir, "containers.conf")
+	text := "[containers]\ndefault_ulimits = [\"nofile=1024:1024\",\"nproc=1000:1000\"]\n[engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n"
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	e.env = []string{"CONTAINERS_CONF=" + conf}
+	e.args = append(e.podman(), "system", "service", "--time", "0", e.Host)
+	if err := e.Start(); err != nil {
+		return nil, errors.Join(err, e.stop())
+	}
+	return e, nil
+}
+
+func (e *Engine) podman() []string {
+	return []string{"podman", "--root", filepath.Join(e.Dir, "root"), "--runroot", filepath.Join(e.Dir, "run"), "--tmpdir", filepath.Join(e.Dir, "tmp")}
+}
+
+// Start starts the engine, again after Stop, and waits until it answers.
+func (e *Engine) Start() error {
+	log, err := os.OpenFile(filepath.Join(e.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	c := exec.Command(e.args[0], e.args[1:]...)
+	c.Env = append(os.Environ(), e.env...)
+	c.Stdout, c.Stderr = log, log
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	exited, started := make(chan struct{}), make(chan error, 1)
+	go func() {
+		// The thread stays for the life of the daemon, which ends with it.
+		runtime.LockOSThread()
+		defer close(exited)
+		err := c.Start()
+		started <- err
+		if err == nil {
+			_ = c.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	e.daemon, e.exited = c, exited
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		select {
+		case <-exited:
+			b, _ := os.ReadFile(log.Name())
+			lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+			return fmt.Errorf("%s ended: %s", e.args[0], lines[len(lines)-1])
+		default:
+		}
+		if out, err := e.Command("version").CombinedOutput(); err == nil {
+			return os.Chmod(strings.TrimPrefix(e.Host, "unix://"), 0o666)
+		} else if time.Now().After(end) {
+			return fmt.Errorf("%s does not answer: %s", e.args[0], out)
+		}
+	}
+}
+
+// Stop ends the daemon as an administrator does; what it ran ends with it.
+func (e *Engine) Stop() error {
+	if e.daemon == nil {
+		return nil
+	}
+	_ = e.daemon.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-e.exited:
+	case <-time.After(time.Minute):
+		_ = e.daemon.Process.Kill()
+		<-e.exited
+	}
+	e.daemon = nil
+	return nil
+}
+
+// Command prepares the engine's own command line.
+func (e *Engine) Command(args ...string) *exec.Cmd {
+	var c *exec.Cmd
+	if e.Backend == "podman" {
+		all := append(e.podman(), args...)
+		c = exec.Command(all[0], all[1:]...)
+	} else {
+		c = exec.Command("docker", append([]string{"-H", e.Host}, args...)...)
+	}
+	c.Env = append(os.Environ(), e.env...)
+	return c
+}
+
+// Run runs the engine's own command line and returns what it printed.
+func (e *Engine) Run(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := e.Command(args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", e.Backend, args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Containers lists the ids of all there are.
+func (e *Engine) Containers(t testing.TB) []string {
+	t.Helper()
+	return strings.Fields(e.Run(t, "ps", "--all", "--quiet"))
+}
+
+// Import makes an image of a folder.
+func (e *Engine) Import(t testing.TB, dir, name string) {
+	t.Helper()
+	tar := exec.Command("tar", "-C", dir, "-c", ".")
+	c := e.Command("import", "-", name)
+	pipe, err := tar.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stdin = pipe
+	if err := tar.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.CombinedOutput()
+	if terr := tar.Wait(); err != nil || terr != nil {
+		t.Fatalf("import %s: %v, %v\n%s", name, err, terr, out)
+	}
+}
+
+// stop removes containers, ends the daemon and takes away what is left.
+func (e *Engine) stop() error {
+	if e.daemon != nil {
+		if out, err := e.Command("ps", "--all", "--quiet").Output(); err == nil {
+			for _, id := range strings.Fields(string(out)) {
+				_ = e.Command("rm", "--force", id).Run()
+			}
+		}
+	}
+	err := e.Stop()
+	// Both leave a mount behind at times.
+	for range 10 {
+		b, rerr := os.ReadFile("/proc/self/mountinfo")
+		if rerr != nil {
+			break
+		}
+		left := 0
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], e.Dir+"/") {
+				left++
+				_ = unix.Unmount(f[4], unix.MNT_DETACH)
+			}
+		}
+		if left == 0 {
+			break
+		}
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + e.mark)
+	for _, g := range append(groups, "/sys/fs/cgroup/"+e.mark) {
+		_ = os.Remove(g)
+	}
+	return errors.Join(err, os.RemoveAll(e.Dir))
+}
