@@ -15,12 +15,17 @@ import (
 	"runtime/debug"
 
 	"github.com/caisson-dev/caisson/internal/door/cli"
+	"github.com/caisson-dev/caisson/internal/verify"
+	"github.com/caisson-dev/caisson/internal/verify/attack"
 	"github.com/caisson-dev/caisson/internal/version"
 	"github.com/caisson-dev/caisson/internal/wire"
 )
 
 func main() {
 	wire.PlayRole()
+	if len(os.Args) > 1 && os.Args[1] == attack.Arg {
+		os.Exit(attack.Main(os.Args[1:2], os.Args[2:]))
+	}
 	wire.OwnFiles()
 	if os.Getenv("GOGC") == "" {
 		// A command is over before memory that it gave up is worth looking for. A
@@ -37,6 +42,6 @@ func run(open engineFunc) int {
 		Args: os.Args[1:], Env: os.Environ(), Dir: dir,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Version: version.Version(), Commit: version.Commit(),
-		Engine: open, MCP: serveMCP,
+		Engine: open, MCP: serveMCP, Verify: attackBoundary, WriteVerified: verify.Write,
 	})
 }

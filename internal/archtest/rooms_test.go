@@ -50,6 +50,10 @@ var rooms = []room{
 		"internal/source/...", "internal/evidence", "internal/inventory", "internal/approval", "internal/broker/...", "internal/egress", "internal/worker", "internal/worker/contract/...", "internal/worker/capture",
 		"internal/door", // fulfils door.Engine; the contract alone, no child
 	}},
+	// Attacks boundaries from outside caisson, as a person would use it; the hostile
+	// program itself knows nothing of ours but the words.
+	{dir: "internal/verify", may: []string{"internal/task", "internal/sys", "internal/evidence", "internal/source/git", "internal/verify/attack"}, users: []string{"cmd/caisson", "test"}},
+	{dir: "internal/verify/attack", may: []string{"internal/task"}, users: []string{"cmd/caisson", "internal/verify", "test"}},
 	{dir: "internal/door", may: []string{"internal/task", "internal/approval", "internal/audit"}, child: doorChild},
 	// The one door that renders what a tool answers, and so knows the answers.
 	{dir: "internal/door/mcp", may: append([]string{"internal/worker/contract"}, doorChild...)},
@@ -198,7 +202,7 @@ var outsiders = []outside{
 	// decisions and the sequence stay free of them.
 	{module: "golang.org/x/sys", in: []string{
 		"internal/sys", "internal/source", "internal/probe", "internal/evidence", "internal/inventory",
-		"internal/worker", "internal/workerbin", "internal/backend/linux", "internal/backend/internal", "internal/backend/docker", "internal/door/cli", "internal/door/control", "internal/wire", "cmd", "bench", "test/harness",
+		"internal/worker", "internal/workerbin", "internal/backend/linux", "internal/backend/internal", "internal/backend/docker", "internal/door/cli", "internal/door/control", "internal/verify", "internal/wire", "cmd", "bench", "test/harness",
 	}},
 }
 

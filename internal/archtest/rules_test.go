@@ -97,6 +97,8 @@ var mayStart = map[string]string{
 	"internal/worker/inside":       "starts the tools",
 	"internal/probe":               "attempts from inside what must be impossible",
 	"internal/door/cli":            "the person's pager; what says that a person accepts: sudo, ssh-keygen",
+	"internal/verify":              "uses caisson as a person would, and starts the controls",
+	"internal/verify/attack":       "attempts that need a process of their own",
 	"internal/wire":                "re-executes the program as supervisor",
 	"cmd/caisson":                  "takes the worker's roles where none is embedded",
 	"bench":                        "measures programs",

@@ -86,7 +86,7 @@ func (m *Manager) Doctor(ctx context.Context) (*task.DoctorReport, error) {
 		if err != nil {
 			return nil, err
 		}
-		b := task.BackendReport{Name: d.Name(), Usable: c.Usable, Why: c.Why, Features: c.Features, Findings: c.Findings}
+		b := task.BackendReport{Name: d.Name(), Version: c.Version, Usable: c.Usable, Why: c.Why, Features: c.Features, Findings: c.Findings}
 		for _, a := range task.Axes {
 			l := task.Level{Axis: a, Promised: c.Levels[a], How: c.How[a]}
 			if h, ok := hostLevels(task.SourceRef{Shared: true}, nil)[a]; ok {

@@ -106,6 +106,9 @@ const (
 	ExportIntent      Type = "export.intent"
 	ExportOutcome     Type = "export.outcome"
 	CheckoutChanged   Type = "checkout.changed" // what of a checkout's git directory host git acts on
+	VerifyBegan       Type = "verify.began"     // in a report of `caisson verify`: what is attacked, with what
+	VerifyProbe       Type = "verify.probe"     // what came of the attempts at one property
+	VerifyEnded       Type = "verify.ended"     // and of all of them
 	LogRepaired       Type = "log.repaired"     // written by Open after a crash
 )
 
@@ -116,7 +119,7 @@ var Types = []Type{
 	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, InstallIntent, InstallOutcome, EgressDecided, EgressEnded, EgressWidened, EgressNarrowed, CredentialLent, CredentialUsed, CredentialSigned, CredentialRefused, CredentialAstray, CredentialBack, PortPublished, PortRefused, PortWithdrawn, ArtifactKept, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,
 	TaskClosed, ChildEnded, RetentionSet, ResumeIntent, ResumeFailed, ApplyIntent, ApplyOutcome, ApplyRecovered, FetchIntent, BranchIntent, BranchOutcome,
-	ExportIntent, ExportOutcome, CheckoutChanged, LogRepaired,
+	ExportIntent, ExportOutcome, CheckoutChanged, VerifyBegan, VerifyProbe, VerifyEnded, LogRepaired,
 }
 
 // Known reports whether t is in the set.

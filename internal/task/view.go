@@ -293,6 +293,7 @@ type DoctorReport struct {
 // BackendReport is one backend in a DoctorReport.
 type BackendReport struct {
 	Name     string    `json:"name"`
+	Version  string    `json:"version,omitempty"` // of what makes the boundary
 	Usable   bool      `json:"usable"`
 	Why      string    `json:"why"`
 	Levels   []Level   `json:"levels"`

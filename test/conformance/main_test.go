@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/caisson-dev/caisson/internal/verify"
+	"github.com/caisson-dev/caisson/internal/verify/attack"
 	"github.com/caisson-dev/caisson/test/harness"
 )
 
@@ -69,37 +71,16 @@ func nonce() string {
 }
 
 // outcome is one line of the hostile program.
-type outcome struct {
-	Prop, Name, Errno, Detail, Left string
-	Root, Reached, Kernel           bool
-}
+type outcome = attack.Outcome
 
 func outcomes(t *testing.T, text string) map[string]outcome {
 	t.Helper()
-	all := map[string]outcome{}
-	for line := range strings.Lines(text) {
-		var o outcome
-		if err := json.Unmarshal([]byte(line), &o); err != nil {
-			t.Fatalf("the hostile program printed %q: %v", line, err)
-		}
-		all[o.Prop+" "+o.Name] = o
+	all, err := verify.Outcomes([]byte(text))
+	if err != nil {
+		t.Fatal(err)
 	}
 	return all
 }
-
-// denied are the answers that mean: refused. CONFINED: something is there, and
-// it is not the host's.
-var denied = []string{"EPERM", "EACCES", "ENOENT", "ENOSYS", "EROFS", "EAFNOSUPPORT", "ENETUNREACH", "ECONNREFUSED", "CONFINED"}
-
-// alsoDenied holds further answers that mean the same for some attempts.
-var alsoDenied = map[string][]string{
-	"P27": {"ESRCH"}, "P28": {"ESRCH"}, "P25": {"ESRCH"},
-	"P30": {"ENXIO"}, // there is no terminal
-	"P63": {"EXDEV"}, // nothing can be moved over what is another file system
-}
-
-// missing are the answers of a kernel that lacks a part.
-var missing = []string{"ENOSYS", "ENOENT", "ENODEV", "ENXIO", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "EOPNOTSUPP", "EXDEV", "EFAULT", "ENOTDIR", "EBUSY", "EIO", "CONFINED", "ENOTSUP", "ETXTBSY"}
 
 // filtered reports whether this process, so the control too, runs under a system
 // call filter, as inside a boundary.
@@ -129,7 +110,7 @@ func judge(t *testing.T, id *harness.Identity, inside, control map[string]outcom
 			worked, lacking, why := 0, 0, map[string]int{}
 			for _, key := range keys {
 				in := inside[key]
-				if prop == "USE" { // what must work
+				if prop == attack.Use { // what must work
 					if in.Errno != "" {
 						t.Errorf("%s does not work inside: %s %s", in.Name, in.Errno, in.Detail)
 					}
@@ -137,26 +118,23 @@ func judge(t *testing.T, id *harness.Identity, inside, control map[string]outcom
 				}
 				if in.Errno == "" {
 					t.Errorf("%s: POSSIBLE inside", in.Name)
-				} else if !slices.Contains(denied, in.Errno) && !slices.Contains(alsoDenied[prop], in.Errno) {
+				} else if !verify.Refused(prop, in.Errno) {
 					t.Errorf("%s: ended with %s inside, which is not a refusal (%s)", in.Name, in.Errno, in.Detail)
 				}
-				out, ok := control[key]
-				switch {
-				case !ok: // it names a process that only the boundary has
-					why["the target exists inside only"]++
-				case out.Left != "":
-					why["not done outside: "+out.Left]++
-				case out.Errno == "":
+				var out *outcome
+				if o, ok := control[key]; ok {
+					out = &o
+				}
+				switch shown, w := verify.Control(out, id.UID == 0, filtered()); shown {
+				case verify.Works:
 					worked++
-				case out.Root && id.UID != 0:
-					why["outside only root can do it, this is an unprivileged user"]++
-				case out.Kernel && (slices.Contains(missing, out.Errno) || out.Errno == "EPERM" || out.Errno == "EACCES"):
-					why["this kernel or machine has none, or refuses it to everybody: "+out.Errno]++
+				case verify.Dead:
+					t.Errorf("%s: a dead test: %s", in.Name, w)
+				case verify.Lacks:
 					lacking++
-				case filtered():
-					why["this process runs under a system call filter itself, which answers "+out.Errno]++
+					why[w]++
 				default:
-					t.Errorf("%s: a dead test, it fails outside too: %s %s", out.Name, out.Errno, out.Detail)
+					why[w]++
 				}
 			}
 			t.Logf("%d attempts refused inside, %d of them work outside", len(keys), worked)
@@ -166,7 +144,7 @@ func judge(t *testing.T, id *harness.Identity, inside, control map[string]outcom
 			if worked == 0 && lacking > 0 && lacking == len(keys) {
 				t.Skipf("all %d attempts were refused inside, but this machine has nothing of what they need: no control", len(keys))
 			}
-			if worked == 0 && id.UID == 0 && prop != "USE" {
+			if worked == 0 && id.UID == 0 && prop != attack.Use {
 				t.Errorf("no attempt of %s works outside: the property is not tested", prop)
 			}
 		})

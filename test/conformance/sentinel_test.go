@@ -17,27 +17,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-dev/caisson/internal/verify/attack"
 	"github.com/caisson-dev/caisson/test/harness"
 )
 
-// config is what the hostile program is told; see its own declaration.
-type config struct {
-	Inside    bool
-	Secret    string
-	Files     []string
-	Forbidden []string
-	Work      string
-	Unix      []string
-	Known     [][2]string
-	Abstract  []string
-	Net       []string
-	Env       []string
-	Pid       int
-	Group     int
-	Key       string
-	Handle    []byte
-	HandleOn  int
-}
+// config is what the hostile program is told.
+type config = attack.Config
 
 // sentinels is everything planted on the host before a task exists. Whatever
 // touches a listener stands in its log.

@@ -40,6 +40,10 @@ type Config struct {
 	// MCP serves the tools of one task until the client goes (nil) or ctx ends (its
 	// cause). It is another door; the program joins the two.
 	MCP func(ctx context.Context, o MCPOptions) error
+
+	// Verify attacks one boundary; WriteVerified writes what came of it to a new file.
+	Verify        func(ctx context.Context, o VerifyOptions) (*task.VerifyReport, error)
+	WriteVerified func(path string, all *task.VerifyAll) (head string, err error)
 }
 
 // app is one use of the command line.
@@ -124,7 +128,7 @@ func (a *app) root() *cobra.Command {
 	for _, c := range []*cobra.Command{
 		a.runCommand(), a.openCommand(), a.execCommand(), a.shellCommand(), a.checkCommand(), a.mcpCommand(), a.toolCommand(), a.approveCommand(), a.denyCommand(), a.acceptCommand(),
 		a.lsCommand(), a.showCommand(), a.logCommand(), a.diffCommand(), a.applyCommand(), a.branchCommand(), a.exportCommand(), a.portsCommand(), a.allowCommand(), a.keepCommand(), a.resumeCommand(), a.closeCommand(),
-		a.reapCommand(), a.doctorCommand(), a.planCommand(), a.policyCommand(), a.trustCommand(), a.initCommand(), a.toolsCommand(), a.versionCommand(), a.completionCommand(),
+		a.reapCommand(), a.doctorCommand(), a.verifyCommand(), a.planCommand(), a.policyCommand(), a.trustCommand(), a.initCommand(), a.toolsCommand(), a.versionCommand(), a.completionCommand(),
 	} {
 		c.Flags().SortFlags = false
 		c.DisableFlagsInUseLine = true

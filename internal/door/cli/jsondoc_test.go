@@ -48,6 +48,7 @@ var documents = []struct {
 	{"allow", "What was added to what an open task may reach.", task.AllowReport{}},
 	{"reap", "What was done or, with --dry-run, would be.", task.ReapReport{}},
 	{"doctor", "What this machine can enforce.", task.DoctorReport{}},
+	{"verify", "What held and what did not. The exit status is 1 when something broke or nothing was shown, 5 when a boundary could not be had.", task.VerifyAll{}},
 	{"policy show, policy check", "What holds, and who set it where.", door.PolicyOut{}},
 	{"policy explain", "The answer to one question.", door.ExplainOut{}},
 	{"policy diff, policy check --within", "What differs. With --within the exit status is 4 when `within` is false.", door.CompareOut{}},

@@ -10,13 +10,12 @@ import (
 // believes that they did something.
 var (
 	laterCommands = []string{
-		"verify", "evidence", "audit", "integrate", "ui", "uhp", "acp",
+		"evidence", "audit", "integrate", "ui", "uhp", "acp",
 	}
 )
 
 // laterHints says what serves instead today.
 var laterHints = map[string]string{
-	"verify":   "now: `caisson doctor` tries what this machine can enforce; every task is probed before its first command",
 	"evidence": "now: `caisson log TASK --json`",
 }
 

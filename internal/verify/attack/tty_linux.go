@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package attack
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -58,7 +59,7 @@ func tty(a []string) {
 	// A new session steals the terminal of another: only by force, and for that root is needed.
 	for _, force := range []string{"0", "1"} {
 		t := add("P30", "steal the terminal, force "+force, func() error {
-			cmd := exec.Command("/proc/self/exe", "sub", "steal", force)
+			cmd := again("sub", "steal", force)
 			cmd.Stdin = os.Stdin
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 			return child(cmd)
@@ -82,7 +83,7 @@ func tty(a []string) {
 // what they became.
 func setid(a []string) {
 	for _, p := range a {
-		out, err := exec.Command(p, "whoami").CombinedOutput()
+		out, err := exec.Command(p, append(slices.Clone(self), "whoami")...).CombinedOutput()
 		fmt.Printf("%s: %s", filepath.Base(p), out)
 		if err != nil {
 			fmt.Printf("%v\n", err)
@@ -94,7 +95,7 @@ func setid(a []string) {
 		data, _ := os.ReadFile("/proc/self/exe")
 		f := os.NewFile(uintptr(fd), "x")
 		_, _ = f.Write(data)
-		out, err := exec.Command(fmt.Sprintf("/proc/self/fd/%d", fd), "whoami").CombinedOutput()
+		out, err := exec.Command(fmt.Sprintf("/proc/self/fd/%d", fd), append(slices.Clone(self), "whoami")...).CombinedOutput()
 		fmt.Printf("memfd: %s%v\n", out, err)
 	}
 }

@@ -1,12 +1,12 @@
 //go:build linux
 
-package main
+package attack
 
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -20,15 +20,18 @@ func text(s string) uintptr {
 	return uintptr(unsafe.Pointer(p))
 }
 
+// sysCall is one system call with arguments that do no harm.
+type sysCall struct {
+	prop, name string
+	nr         uintptr
+	args       []uintptr
+	root, lack bool
+}
+
 // kernel holds the calls that ask for parts of the kernel no task needs. Bad
 // arguments keep them harmless outside: that the kernel looks at them is enough.
 func kernel() {
-	for _, x := range []struct {
-		prop, name string
-		nr         uintptr
-		args       []uintptr
-		root, lack bool
-	}{
+	for _, x := range append(archCalls, []sysCall{
 		{"P23", "io_uring_setup", 425, []uintptr{8, 0}, false, true},
 		{"P23", "io_uring_enter", 426, []uintptr{minus, 1, 0, 0}, false, true},
 		{"P23", "io_uring_register", 427, []uintptr{minus, 0, 0, 0}, false, true},
@@ -78,8 +81,6 @@ func kernel() {
 		{"P29", "reboot", unix.SYS_REBOOT, []uintptr{0, 0, 0, 0}, true, false},
 		{"P29", "acct", unix.SYS_ACCT, []uintptr{1}, true, true},
 		{"P29", "syslog", unix.SYS_SYSLOG, []uintptr{10, 0, 0}, true, true},
-		{"P29", "iopl", unix.SYS_IOPL, []uintptr{99}, false, true},
-		{"P29", "ioperm", unix.SYS_IOPERM, []uintptr{1 << 20, 1, 1}, false, true},
 		{"P29", "quotactl", unix.SYS_QUOTACTL, []uintptr{0, 0, 0, 0}, false, true},
 		{"P29", "settimeofday", unix.SYS_SETTIMEOFDAY, []uintptr{1, 0}, false, false},
 		{"P29", "clock_settime", unix.SYS_CLOCK_SETTIME, []uintptr{99, 0}, false, false},
@@ -88,10 +89,9 @@ func kernel() {
 		{"P29", "fanotify_init", unix.SYS_FANOTIFY_INIT, []uintptr{0xffff, 0}, false, true},
 		{"P29", "mbind of another's pages", unix.SYS_MOVE_PAGES, []uintptr{1 << 30, 1, 0, 0, 0, 0xff}, false, true},
 		{"P29", "lookup_dcookie", unix.SYS_LOOKUP_DCOOKIE, []uintptr{0, 0, 0}, false, true},
-		{"P29", "modify_ldt", unix.SYS_MODIFY_LDT, []uintptr{1, 0, 0}, false, true},
 		{"P29", "quotactl_fd", 443, []uintptr{minus, 0, 0, 0}, false, true},
 		{"P29", "lsm_set_self_attr", 460, []uintptr{0, 0, 0, 0}, false, true},
-	} {
+	}...) {
 		for _, gate := range []struct {
 			name string
 			bit  uintptr
@@ -130,6 +130,9 @@ func kernel() {
 		}
 		t := add(x.prop, x.name+" by the 32-bit gate", func() error { return in(name) }).reached().kernel()
 		t.Root = x.root
+		if x.name == "vsock" {
+			t.marks("it may load a module into the machine's kernel")
+		}
 	}
 	add("P29", "a handle of a file of the host", func() error {
 		_, _, err := unix.NameToHandleAt(unix.AT_FDCWD, "/usr", 0)
@@ -207,7 +210,7 @@ func namespaces() {
 		}
 		add(prop, name, func() error { return in(name) }).root()
 		add(prop, name+", in a new user namespace", func() error {
-			cmd := exec.Command("/proc/self/exe", "sub", name)
+			cmd := again("sub", name)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
 				UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
 			return child(cmd)
@@ -217,9 +220,11 @@ func namespaces() {
 	_ = os.Mkdir(dir, 0o755)
 	mount("mount a tmpfs", func() error { return unix.Mount("none", dir, "tmpfs", 0, "") })
 	mount("bind /usr", func() error { return unix.Mount("/usr", dir, "", unix.MS_BIND|unix.MS_REC, "") })
-	mount("overlay on /usr", func() error {
-		return unix.Mount("none", dir, "overlay", 0, "lowerdir=/usr/bin:/usr/sbin")
-	})
+	if known, _ := os.ReadFile("/proc/filesystems"); !careful() || strings.Contains(string(known), "\toverlay\n") {
+		mount("overlay on /usr", func() error {
+			return unix.Mount("none", dir, "overlay", 0, "lowerdir=/usr/bin:/usr/sbin")
+		})
+	}
 	mount("new mount API: a tmpfs", func() error {
 		fs, err := unix.Fsopen("tmpfs", 0)
 		if err != nil {
@@ -257,7 +262,7 @@ func namespaces() {
 			return err
 		}
 		return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r) // as it is
-	}).root()
+	}).root().marks("it is the machine's own")
 	add("P25", "add an interface", func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
@@ -338,8 +343,8 @@ func keys() {
 		_, err = unix.KeyctlBuffer(unix.KEYCTL_READ, id, buf, 0)
 		return err
 	}
-	add("P29", "read a key of the host's session keyring", func() error { return read(unix.KEY_SPEC_SESSION_KEYRING) })
-	add("P29", "ask for a key of the host by its name", func() error {
+	add("KEY", "read a key of the host's session keyring", func() error { return read(unix.KEY_SPEC_SESSION_KEYRING) })
+	add("KEY", "ask for a key of the host by its name", func() error {
 		_, err := unix.RequestKey("user", c.Key, "", 0)
 		return err
 	})

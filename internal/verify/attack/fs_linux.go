@@ -1,12 +1,13 @@
 //go:build linux
 
-package main
+package attack
 
 import (
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -165,10 +166,15 @@ func paths() {
 		for _, how := range []string{"", "/proc/self/root", "/proc/self/cwd/" + up} {
 			add("P01", "open "+how+f, func() error {
 				fd, err := unix.Open(how+f, unix.O_PATH, 0)
-				if err == nil {
-					unix.Close(fd)
+				if err != nil {
+					return err
 				}
-				return err
+				defer unix.Close(fd)
+				var st unix.Stat_t
+				if want, is := c.Ident[f]; is && unix.Fstat(fd, &st) == nil && fmt.Sprintf("%d:%d", st.Dev, st.Ino) != want {
+					return errConfined // the name alone
+				}
+				return nil
 			})
 		}
 	}
@@ -205,6 +211,23 @@ func open(path string, flags int) func() error {
 	}
 }
 
+// theirs makes do an attempt at the host's own file: in a boundary that is not
+// caisson's another one of that name is a copy of its own.
+func theirs(path string, do func() error) func() error {
+	return func() error {
+		if c.Foreign && !isHosts(path) {
+			return errConfined
+		}
+		return do()
+	}
+}
+
+// isHosts reports whether path leads to what it leads to on the host.
+func isHosts(path string) bool {
+	var st unix.Stat_t
+	return unix.Stat(path, &st) == nil && c.Ident[path] == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
+}
+
 // writes are P14 and P63. Nothing is written outside: an open file shows it.
 func writes() {
 	for _, p := range []string{
@@ -216,7 +239,8 @@ func writes() {
 		"/sys/fs/cgroup/memory/release_agent", "/sys/kernel/uevent_helper", "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/power/state",
 		"/sys/module/kernel/parameters/panic", "/proc/sys/fs/binfmt_misc/register", "/proc/scsi/scsi", "/proc/acpi/wakeup",
 	} {
-		add("P14", "write "+p, open(p, unix.O_WRONLY)).root().kernel()
+		t := add("P14", "write "+p, open(p, unix.O_WRONLY)).root().kernel()
+		t.ours = strings.HasPrefix(p, "/proc/1/")
 	}
 	for p, text := range map[string]string{"/proc/1/attr/current": "x", "/proc/1/attr/keycreate": "x", "/proc/1/timerslack_ns": "50000", "/proc/1/comm": "x"} {
 		// Everybody may open these; the kernel refuses on writing.
@@ -224,7 +248,7 @@ func writes() {
 	}
 	for _, p := range []string{"/proc/kcore", "/proc/kmsg", "/proc/kallsyms", "/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/iomem", "/proc/ioports", "/proc/slabinfo",
 		"/proc/vmallocinfo", "/proc/kpageflags", "/proc/sched_debug", "/proc/pagetypeinfo", "/proc/1/environ", "/proc/1/maps", "/proc/1/auxv", "/proc/1/stack", "/proc/1/syscall"} {
-		add("P14", "learn from "+p, func() error {
+		t := add("P14", "learn from "+p, func() error {
 			fd, err := unix.Open(p, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 			if err != nil {
 				return err
@@ -240,9 +264,13 @@ func writes() {
 			}
 			return err
 		}).root().kernel()
+		t.ours = strings.HasPrefix(p, "/proc/1/")
+		if p == "/proc/kmsg" {
+			t.marks("what is read there no other reader gets")
+		}
 	}
 	for _, p := range []string{"/sys/kernel/security", "/sys/kernel/debug", "/sys/fs/cgroup", "/sys/class/net", "/sys/block", "/sys/firmware", "/sys/fs/bpf", "/proc/1/cwd", "/proc/1/fd", "/proc/1/map_files"} {
-		add("P14", "list "+p, func() error { _, err := os.ReadDir(p); return err }).root().kernel()
+		add("P14", "list "+p, func() error { _, err := os.ReadDir(p); return err }).root().kernel().ours = strings.HasPrefix(p, "/proc/1/")
 	}
 	add("P14", "make a control group", func() error {
 		var last error
@@ -253,16 +281,15 @@ func writes() {
 			}
 		}
 		return last
-	}).root()
+	}).root().marks("it would make a control group on the machine")
 
-	for _, p := range []string{"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/hostname", "/etc/ld.so.cache", "/etc/ssl/openssl.cnf",
-		"/bin/sh", "/usr/bin/env", "/usr/bin/git", "/usr/lib/os-release"} {
-		add("P63", "open for writing "+p, open(p, unix.O_WRONLY)).root().kernel()
-		add("P63", "open for appending, through /proc/self/root: "+p, open("/proc/self/root"+p, unix.O_WRONLY|unix.O_APPEND)).root().kernel()
+	for _, p := range SystemFiles {
+		add("P63", "open for writing "+p, theirs(p, open(p, unix.O_WRONLY))).root().kernel()
+		add("P63", "open for appending, through /proc/self/root: "+p, theirs(p, open("/proc/self/root"+p, unix.O_WRONLY|unix.O_APPEND))).root().kernel()
 	}
-	for _, d := range []string{"/", "/etc", "/etc/ssl/certs", "/etc/ld.so.conf.d", "/etc/alternatives", "/usr", "/usr/bin", "/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/local/bin",
-		"/usr/share", "/bin", "/lib", "/var", "/var/lib", "/run", "/run/lock", "/dev", "/opt", "/srv", "/boot"} {
+	for _, d := range SystemFolders {
 		p := filepath.Join(d, unique())
+		mayWrite := theirs(d, func() error { return unix.Faccessat(unix.AT_FDCWD, d, unix.W_OK, unix.AT_EACCESS) })
 		add("P63", "make a file in "+d, func() error {
 			fd, err := unix.Open(p, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, 0o644)
 			if err != nil {
@@ -270,19 +297,19 @@ func writes() {
 			}
 			unix.Close(fd)
 			return os.Remove(p)
-		}).root().kernel()
+		}).root().kernel().or(mayWrite)
 		add("P63", "make a folder in "+d, func() error {
 			if err := os.Mkdir(p, 0o755); err != nil {
 				return err
 			}
 			return os.Remove(p)
-		}).root().kernel()
+		}).root().kernel().or(mayWrite)
 		add("P63", "make a link in "+d, func() error {
 			if err := os.Symlink("/etc/passwd", p); err != nil {
 				return err
 			}
 			return os.Remove(p)
-		}).root().kernel()
+		}).root().kernel().or(mayWrite)
 	}
 	same := func(what string, f func(path string, st *unix.Stat_t) error) {
 		for _, p := range []string{"/usr/bin/env", "/etc/passwd", "/usr/lib"} {
@@ -292,7 +319,7 @@ func writes() {
 					return err
 				}
 				return f(p, &st)
-			}).root()
+			}).root().marks("it would touch the machine's own files")
 		}
 	}
 	// Each sets what is already there: outside nothing changes.
@@ -318,12 +345,15 @@ func writes() {
 	if c.Inside {
 		for _, d := range []string{"/run/boundary", "/run/boundary/objects", "/run/boundary/objects/0", "/run/boundary/objects/0/pack", "/run/boundary/objects/0/info"} {
 			p := filepath.Join(d, unique())
-			add("P63", "write in the shared object store: "+d, func() error { return os.WriteFile(p, nil, 0o644) }).harms("it exists inside only")
+			add("P63", "write in the shared object store: "+d, func() error { return os.WriteFile(p, nil, 0o644) }).harms("it exists inside only").own()
 		}
 	}
 }
 
 func unique() string { return fmt.Sprintf("zz-conformance-%d", os.Getpid()) }
+
+// loading are devices whose names are there before what answers at them is.
+var loading = []string{"/dev/fuse", "/dev/net/tun", "/dev/loop-control", "/dev/vhost-vsock", "/dev/vhost-net", "/dev/uinput", "/dev/snd/seq", "/dev/cuse", "/dev/mapper/control", "/dev/btrfs-control", "/dev/autofs"}
 
 func devices() {
 	mk := func(name string, mode uint32, dev uint64) {
@@ -350,6 +380,9 @@ func devices() {
 	for _, p := range []string{"/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/vda", "/dev/sda", "/dev/nvme0n1", "/dev/loop0", "/dev/loop-control",
 		"/dev/kmsg", "/dev/vsock", "/dev/vhost-vsock", "/dev/vhost-net", "/dev/userfaultfd", "/dev/uinput", "/dev/input/event0", "/dev/dri/card0", "/dev/snd/seq", "/dev/console", "/dev/tty0", "/dev/tty1",
 		"/dev/ttyS0", "/dev/hpet", "/dev/rtc0", "/dev/cuse", "/dev/mapper/control", "/dev/btrfs-control", "/dev/autofs", "/dev/vport0p1", "/dev/hwrng", "/dev/nvram", "/dev/cpu/0/msr"} {
-		add("P32", "open "+p, open(p, unix.O_RDONLY)).root().kernel()
+		t := add("P32", "open "+p, open(p, unix.O_RDONLY)).root().kernel()
+		if slices.Contains(loading, p) {
+			t.marks("it may load a module into the machine's kernel")
+		}
 	}
 }

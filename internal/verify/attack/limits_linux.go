@@ -1,12 +1,11 @@
 //go:build linux
 
-package main
+package attack
 
 import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -27,7 +26,7 @@ func number(a []string, i, def int) int {
 func forks(a []string) {
 	n := 0
 	for n < number(a, 0, 5000) {
-		cmd := exec.Command("/proc/self/exe", "sleep")
+		cmd := again("sleep")
 		if err := cmd.Start(); err != nil {
 			fmt.Println("refused", n, name(err))
 			return
@@ -130,7 +129,7 @@ func orphans(a []string) {
 	total := number(a, 0, 10_000)
 	for done := 0; done < total; done += 50 {
 		for try := 0; ; try++ {
-			err := exec.Command("/proc/self/exe", "orphans", "0", "50").Run()
+			err := again("orphans", "0", "50").Run()
 			if err == nil {
 				break
 			}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package attack
 
 import (
 	"encoding/json"
@@ -34,7 +34,7 @@ func pids() []int {
 // targets are the sleeper on the host and, inside, every process but this one.
 func targets() []int {
 	out := []int{c.Pid}
-	if c.Inside {
+	if c.Inside && !c.Foreign {
 		for _, p := range pids() {
 			if p != os.Getpid() {
 				out = append(out, p)
@@ -57,7 +57,11 @@ func processes() {
 			case os.Getppid():
 				who = "the parent"
 			}
-			last = add(prop, what+" "+who, func() error { return f(p) })
+			do := func() error { return f(p) }
+			if p == c.Pid {
+				do = ofSleeper(do)
+			}
+			last = add(prop, what+" "+who, do)
 		}
 		return last
 	}
@@ -111,7 +115,7 @@ func processes() {
 	}
 
 	// Outside each of these changes nothing about the sleeper.
-	host := func(what string, f func() error) *try { return add("P28", what, f) }
+	host := func(what string, f func() error) *try { return add("P28", what, ofSleeper(f)) }
 	host("stop", func() error {
 		if err := unix.Kill(c.Pid, unix.SIGSTOP); err != nil {
 			return err

@@ -1,12 +1,13 @@
 //go:build linux
 
-package main
+package attack
 
 import (
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -122,7 +123,7 @@ func sockets() {
 		}
 	}
 	for _, v := range c.Env {
-		add("P18", "know "+v, func() error {
+		add("ENV", "know "+v, func() error {
 			if os.Getenv(v) == "" {
 				return unix.ENOENT
 			}
@@ -130,14 +131,14 @@ func sockets() {
 		})
 	}
 	for _, a := range c.Net {
-		add("NET", "connect to "+a, func() error {
+		add("P41", "connect to "+a, func() error {
 			conn, err := net.DialTimeout("tcp", a, 5*time.Second)
 			if err == nil {
 				conn.Close()
 			}
 			return err
 		})
-		add("NET", "send a datagram to "+a, func() error {
+		add("P41", "send a datagram to "+a, func() error {
 			conn, err := net.DialTimeout("udp", a, 5*time.Second)
 			if err != nil {
 				return err
@@ -152,8 +153,9 @@ func sockets() {
 			return nil
 		})
 	}
-	for _, a := range []string{"192.168.65.7:2375", "172.17.0.1:2375", "10.0.2.2:22", "169.254.169.254:80", "1.1.1.1:53", "[fd00::1]:80", "[fe80::1%lo]:80", "100.100.100.200:80"} {
-		add("P19", "connect to "+a, func() error {
+	beyond := []string{"192.168.65.7:2375", "172.17.0.1:2375", "10.0.2.2:22", "169.254.169.254:80", "1.1.1.1:53", "[fd00::1]:80", "[fe80::1%lo]:80", "100.100.100.200:80"}
+	for _, a := range beyond {
+		add("P40", "connect to "+a, func() error {
 			conn, err := net.DialTimeout("tcp", a, 2*time.Second)
 			if err == nil {
 				conn.Close()
@@ -162,6 +164,31 @@ func sockets() {
 		}).harms("it would leave this machine")
 	}
 }
+
+// ways is P40 and META.
+func ways() {
+	for _, a := range []string{"1.1.1.1:53", "9.9.9.9:443", "[2606:4700:4700::1111]:53", "192.0.2.1:9"} {
+		// A datagram socket that is connected asks for a route and sends nothing.
+		add("P40", "find a way to "+a, func() error {
+			conn, err := net.Dial("udp", a)
+			if err == nil {
+				conn.Close()
+			}
+			return err
+		}).kernel()
+	}
+	for _, a := range []string{"169.254.169.254:80", "[fd00:ec2::254]:80"} {
+		add("META", "connect to "+a, func() error {
+			conn, err := net.DialTimeout("tcp", a, time.Second)
+			if err == nil {
+				conn.Close()
+			}
+			return err
+		}).kernel()
+	}
+}
+
+const loads = "the kernel may load a module for it, which would stay"
 
 // families is P21: every family, type and protocol that the kernel may know.
 func families() {
@@ -184,7 +211,7 @@ func families() {
 			if bit != 0 {
 				what += fmt.Sprintf(" with a bit %#x that the kernel ignores", bit)
 			}
-			add("P21", what, func() error {
+			t := add("P21", what, func() error {
 				var last error
 				for _, t := range types {
 					for proto := range uintptr(8) {
@@ -195,6 +222,9 @@ func families() {
 				}
 				return last
 			}).root().kernel()
+			if !loaded(f) {
+				t.marks(loads)
+			}
 		}
 	}
 	for f, n := range map[int]string{unix.AF_INET: "INET", unix.AF_INET6: "INET6"} {
@@ -205,25 +235,32 @@ func families() {
 		}{{"raw ICMP", unix.SOCK_RAW, 1, true}, {"raw", unix.SOCK_RAW, 255, true}, {"ping", unix.SOCK_DGRAM, 1, false}, {"ping 6", unix.SOCK_DGRAM, 58, false}, {"SCTP", unix.SOCK_STREAM, 132, false},
 			{"SCTP packets", unix.SOCK_SEQPACKET, 132, false}, {"UDPLITE", unix.SOCK_DGRAM, 136, false}, {"MPTCP", unix.SOCK_STREAM, 262, false}, {"DCCP", unix.SOCK_DCCP, 33, false},
 			{"L2TP", unix.SOCK_DGRAM, 115, false}, {"SMC", unix.SOCK_STREAM, 256, false}, {"PACKET", unix.SOCK_PACKET, 0, true}, {"RDM", unix.SOCK_RDM, 0, false}} {
-			add("P21", n+" "+x.what, func() error { return socket(uintptr(f), uintptr(x.typ), uintptr(x.proto)) }).root().kernel()
-			add("P21", n+" "+x.what+" with high bits", func() error {
+			plain := add("P21", n+" "+x.what, func() error { return socket(uintptr(f), uintptr(x.typ), uintptr(x.proto)) }).root().kernel()
+			high := add("P21", n+" "+x.what+" with high bits", func() error {
 				return socket(uintptr(f)|1<<32, uintptr(x.typ)|unix.SOCK_CLOEXEC|1<<33, uintptr(x.proto)|1<<34)
 			}).root().kernel()
+			if x.proto > 1 && x.proto != 58 && x.proto != 255 {
+				plain.marks(loads)
+				high.marks(loads)
+			}
 		}
 	}
 	for proto := 1; proto <= 22; proto++ {
-		add("P21", fmt.Sprintf("netlink of protocol %d", proto), func() error {
+		t := add("P21", fmt.Sprintf("netlink of protocol %d", proto), func() error {
 			if err := socket(unix.AF_NETLINK, unix.SOCK_RAW, uintptr(proto)); err == nil {
 				return nil
 			}
 			return socket(unix.AF_NETLINK|1<<32, unix.SOCK_DGRAM, uintptr(proto)|1<<32)
 		}).kernel()
+		if !slices.Contains([]int{unix.NETLINK_USERSOCK, unix.NETLINK_KOBJECT_UEVENT, unix.NETLINK_GENERIC, unix.NETLINK_AUDIT}, proto) {
+			t.marks(loads)
+		}
 	}
 	for f := range 46 {
 		if f == unix.AF_UNIX {
 			continue
 		}
-		add("P21", fmt.Sprintf("pair of family %d", f), func() error {
+		t := add("P21", fmt.Sprintf("pair of family %d", f), func() error {
 			var p [2]int32
 			for _, t := range types {
 				if _, _, e := unix.RawSyscall6(unix.SYS_SOCKETPAIR, uintptr(f), uintptr(t), 0, uintptr(unsafe.Pointer(&p)), 0, 0); e == 0 {
@@ -234,6 +271,9 @@ func families() {
 			}
 			return unix.EAFNOSUPPORT
 		}).kernel()
+		if !loaded(f) {
+			t.marks(loads)
+		}
 	}
 	for _, x := range []struct {
 		what   string

@@ -1,0 +1,138 @@
+// Package attack is the hostile program: a list of attempts at what a boundary
+// must refuse, and the code that makes them. Inside a boundary it is content of a
+// task; outside, the same program is the control that shows that its attempts
+// work. `caisson verify` and the conformance tests run this one list.
+//
+// Its limit: it judges nothing, plants nothing and is linked into nothing that
+// stands inside a boundary by itself. What would harm a machine or leave a mark on
+// it is not done outside, and said.
+package attack
+
+import "github.com/caisson-dev/caisson/internal/task"
+
+// Arg is the first argument of a program that plays the hostile part.
+const Arg = "__attack"
+
+// Property is one thing that a boundary must hold, with its number in the table of
+// conformance properties.
+type Property struct {
+	ID   string
+	Axis task.Axis
+	// Text is what is tried; Control is how it is shown that the attempt works where
+	// nothing is in the way.
+	Text, Control string
+	// Host properties are tried by the caller, on the host, and not by this program.
+	Host bool
+}
+
+const (
+	sameOutside  = "the same attempts outside, on the same sentinels"
+	asRoot       = "the same attempts outside; most of them only root can make"
+	looksOutside = "the same calls outside: the kernel looks at their arguments"
+)
+
+// Properties is the list, by axis.
+var Properties = []Property{
+	{ID: "P10", Axis: task.SRC, Text: "have git on the host run a program that the task named in its git settings", Control: "an unguarded git run in the same files", Host: true},
+
+	{ID: "P12", Axis: task.PRC, Text: "use a descriptor that the launcher had open", Control: sameOutside},
+	{ID: "P14", Axis: task.PRC, Text: "write the kernel's control files, read its memory, logs and tables", Control: asRoot},
+	{ID: "P27", Axis: task.PRC, Text: "trace another process, read or write its memory, take its descriptors", Control: "the same attempts outside, on a process that sleeps"},
+	{ID: "P28", Axis: task.PRC, Text: "signal or change a process of the host", Control: "the same attempts outside, on a process that sleeps"},
+	{ID: "P31", Axis: task.PRC, Text: "hold or gain privileges", Control: sameOutside},
+	{ID: "P32", Axis: task.PRC, Text: "open or make device files", Control: asRoot},
+
+	{ID: "P01", Axis: task.FS, Text: "read files of the host by path, link, /proc, descriptor, hard link or move", Control: sameOutside},
+	{ID: "P16", Axis: task.FS, Text: "connect to Unix sockets in the host's folders", Control: sameOutside},
+	{ID: "P20", Axis: task.FS, Text: "connect to agents and to the desktop's sockets", Control: sameOutside},
+	{ID: "P63", Axis: task.FS, Text: "change system files and folders", Control: asRoot},
+
+	{ID: "P17", Axis: task.NET, Text: "find or reach abstract sockets of the host", Control: sameOutside},
+	{ID: "P40", Axis: task.NET, Text: "find a way to an address beyond this machine, past every proxy", Control: "a route outside; no packet is sent"},
+	{ID: "P41", Axis: task.NET, Text: "reach listeners of the host at its loopback and its own addresses", Control: sameOutside},
+	{ID: "META", Axis: task.NET, Text: "reach the cloud's metadata service", Control: "the service answers outside"},
+
+	{ID: "P54", Axis: task.RES, Text: "take more processes and memory than the task may have", Control: "the same outside", Host: true},
+
+	{ID: "P21", Axis: task.KRN, Text: "make sockets of families that no task needs", Control: "the same calls outside, of families that this kernel has loaded"},
+	{ID: "P23", Axis: task.KRN, Text: "use io_uring", Control: looksOutside},
+	{ID: "P25", Axis: task.KRN, Text: "make or join namespaces, mount, unmount, change interfaces", Control: sameOutside},
+	{ID: "P26", Axis: task.KRN, Text: "use the new mount interface", Control: looksOutside},
+	{ID: "P29", Axis: task.KRN, Text: "use system calls that open more of the kernel", Control: looksOutside},
+	{ID: "P30", Axis: task.KRN, Text: "push input into a terminal, by the 32-bit gate", Control: looksOutside},
+
+	{ID: "P18", Axis: task.CPL, Text: "connect to session and system buses", Control: sameOutside},
+	{ID: "P19", Axis: task.CPL, Text: "connect to a container engine", Control: sameOutside},
+	{ID: "P44", Axis: task.CPL, Text: "connect to a control socket of caisson", Control: sameOutside},
+
+	{ID: "P59", Axis: task.CHN, Text: "pass bytes off as messages of the channel", Control: "the bytes arrive as output, unchanged", Host: true},
+
+	{ID: "ENV", Axis: task.CRD, Text: "find the launcher's secrets in the environment", Control: sameOutside},
+	{ID: "KEY", Axis: task.CRD, Text: "read a key of the launcher's session keyring", Control: sameOutside},
+
+	{ID: "P66", Axis: task.EVD, Text: "open the record of the task, to read or to change it", Control: sameOutside},
+
+	{ID: "P56", Axis: task.CLN, Text: "leave a process, a mount or a file behind", Control: "the process was there before the end", Host: true},
+}
+
+// Find returns the property with this number.
+func Find(id string) (Property, bool) {
+	for _, p := range Properties {
+		if p.ID == id {
+			return p, true
+		}
+	}
+	return Property{}, false
+}
+
+// SystemFiles and SystemFolders are what P63 tries to change.
+var (
+	SystemFiles = []string{"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/hostname", "/etc/ld.so.cache", "/etc/ssl/openssl.cnf",
+		"/bin/sh", "/usr/bin/env", "/usr/bin/git", "/usr/lib/os-release"}
+	SystemFolders = []string{"/", "/etc", "/etc/ssl/certs", "/etc/ld.so.conf.d", "/etc/alternatives", "/usr", "/usr/bin", "/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/local/bin",
+		"/usr/share", "/bin", "/lib", "/var", "/var/lib", "/run", "/run/lock", "/dev", "/opt", "/srv", "/boot"}
+)
+
+// Config is what the caller planted on the host, as the program's first argument.
+type Config struct {
+	Inside bool
+	// Foreign: it runs in a boundary that is not caisson's, of which nothing may be
+	// changed. Gentle: outside, nothing of the machine may be changed or loaded.
+	Foreign, Gentle bool
+
+	Secret    string   // content of every file of Files
+	Files     []string // outside only
+	Forbidden []string // nothing inside may open these, whatever they hold
+	// Ident holds "device:inode" of some of Forbidden, SystemFiles and SystemFolders on
+	// the host: another file of that name is no matter.
+	Ident     map[string]string
+	Record    []string // files of the task's own record
+	Work      string   // a folder that may be written
+	Unix      []string // prefixes; listeners at .stream, .dgram, .seq
+	Known     [][2]string
+	Abstract  []string
+	Net       []string // host:port with a TCP listener
+	Env       []string // names of the caller's variables
+	EnvSecret string   // what some of them hold
+	Pid       int      // a sleeper of the same user
+	Tag       string   // in the sleeper's arguments
+	Group     int      // a process group of the host
+	Key       string   // description of a key in the host's session keyring
+	Handle    []byte   // a file handle of the first of Files
+	HandleOn  int
+	Folder    string // shared read-only folder with set-id copies of this program
+}
+
+// Outcome is what became of one attempt: one line of the program's output.
+type Outcome struct {
+	Prop, Name string
+	Errno      string `json:",omitempty"` // as the kernel said, "" for success
+	Detail     string `json:",omitempty"`
+	Left       string `json:",omitempty"` // not tried, and why
+	Root       bool   `json:",omitempty"` // outside, only root can do it
+	Reached    bool   `json:",omitempty"` // success: the kernel looked at the arguments
+	Kernel     bool   `json:",omitempty"` // a kernel may lack it
+}
+
+// Use is the property of attempts that must work inside.
+const Use = "USE"
