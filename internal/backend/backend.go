@@ -286,6 +286,10 @@ type Observation struct {
 	Pids        int64
 	CPUSeconds  float64
 	OOMKills    int64
+	// Told are the namespaces, by their names in /proc, of which who made the boundary
+	// says that they are its own: it counts where the kernel does not show them to
+	// this process. "mnt" says too that no more is mounted than was asked for.
+	Told []string
 	// Levels the host can vouch for by its own look at the live instance, with
 	// what it saw.
 	Levels task.Vector

@@ -124,6 +124,11 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 		obs.Worker = &w
 	}
 	obs.Space = m.seeSpace(ctx, st, seen.WorkerPID)
+	for _, v := range []*probe.HostView{obs.Worker, obs.Space} {
+		if v != nil {
+			v.Told = seen.Told
+		}
+	}
 	channel, why := assured(st.wk.Assurance(), &obs)
 	obs.Levels[task.CHN], obs.Seen[task.CHN] = channel.Level(), why
 	proved, how, findings := probe.Judge(&spec, report, &obs)

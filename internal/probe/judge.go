@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -272,7 +273,8 @@ func hostLevel(s *Spec, obs *Observation, a task.Axis) (int, string) {
 		}
 	}
 	for _, v := range vs {
-		apart := func(n string) bool { return v.NS[n] != 0 && v.Own[n] != 0 && v.NS[n] != v.Own[n] }
+		told := func(n string) bool { return v.NS[n] == 0 && slices.Contains(v.Told, n) }
+		apart := func(n string) bool { return told(n) || v.NS[n] != 0 && v.Own[n] != 0 && v.NS[n] != v.Own[n] }
 		who := fmt.Sprintf("process %d", v.PID)
 		switch a {
 		case task.PRC:
@@ -311,7 +313,7 @@ func hostLevel(s *Spec, obs *Observation, a task.Axis) (int, string) {
 			if !apart("mnt") {
 				lower(0, "%s: mount namespace is not seen to differ", who)
 			}
-			if len(v.Mounts) == 0 {
+			if len(v.Mounts) == 0 && !told("mnt") {
 				lower(0, "%s: mount table not read", who)
 			}
 			if stray := strayMounts(s, v.Mounts); len(stray) > 0 {
@@ -325,11 +327,19 @@ func hostLevel(s *Spec, obs *Observation, a task.Axis) (int, string) {
 			lower(0, "a sentinel was reached: %s", strings.Join(obs.Touched, ", "))
 		}
 	}
+	for _, v := range vs {
+		if n := toldFor[a]; n != "" && v.NS[n] == 0 && slices.Contains(v.Told, n) {
+			notes = append(notes, fmt.Sprintf("process %d: the engine says that its %s namespace is its own, which this user cannot see", v.PID, n))
+		}
+	}
 	if len(notes) == 0 {
 		return top, hostText[a]
 	}
 	return top, strings.Join(notes, "; ")
 }
+
+// toldFor names a namespace by which it shows that an axis rests on somebody's word.
+var toldFor = map[task.Axis]string{task.PRC: "pid", task.NET: "net", task.FS: "mnt"}
 
 var hostText = map[task.Axis]string{
 	task.PRC: "namespaces differ, no_new_privs, no capabilities, not user 0",

@@ -36,4 +36,7 @@ type HostView struct {
 	Mounts     []Mount           `json:"mounts"`
 	Cgroup     []string          `json:"cgroup"`
 	Unread     []string          `json:"unread,omitempty"` // what could not be read, with the reason
+	// Told are namespaces that who made the boundary says are its own, where they
+	// could not be read.
+	Told []string `json:"told,omitempty"`
 }

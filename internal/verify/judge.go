@@ -17,11 +17,11 @@ var refusals = []string{"EPERM", "EACCES", "ENOENT", "ENOSYS", "EROFS", "EAFNOSU
 // alsoRefusals holds further answers that mean the same for some properties.
 var alsoRefusals = map[string][]string{
 	"P27": {"ESRCH"}, "P28": {"ESRCH"}, "P25": {"ESRCH"},
-	"P30":  {"ENXIO"},           // there is no terminal
-	"P01":  {"EXDEV"},           // nothing can be moved out of what is another file system
-	"P63":  {"EXDEV"},           // nothing can be moved over what is another file system
-	"P32":  {"ENXIO", "ENODEV"}, // the name leads to no device
-	"KEY":  {"ENOKEY"},          // another keyring
+	"P30":  {"ENXIO"},            // there is no terminal
+	"P01":  {"EXDEV"},            // nothing can be moved out of what is another file system
+	"P63":  {"EXDEV", "ETXTBSY"}, // nothing can be moved over what is another file system; a program that runs
+	"P32":  {"ENXIO", "ENODEV"},  // the name leads to no device
+	"KEY":  {"ENOKEY"},           // another keyring
 	"P41":  {"ETIMEDOUT", "EHOSTUNREACH"},
 	"P40":  {"ETIMEDOUT", "EHOSTUNREACH"},
 	"META": {"ETIMEDOUT", "EHOSTUNREACH"},

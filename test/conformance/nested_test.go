@@ -36,6 +36,7 @@ func TestNestedSandboxes(t *testing.T) {
 			t.Fatal(err)
 		}
 		id.Write(t, tool+"/caisson", string(data), 0o755)
+		harness.NeedsGrant(t, "userns")
 		plain, granted := id.Open(t, repo, "--ro", tool+":/opt/tool"), id.Open(t, repo, "--ro", tool+":/opt/tool", "--grant", "userns")
 		for name, s := range sandboxes {
 			if _, err := exec.LookPath(s.prog); err != nil && s.prog != "caisson" {
@@ -100,6 +101,7 @@ func TestUsernsGrantUncoversNothing(t *testing.T) {
 		seed := id.Dir + "/seed"
 		id.Mkdir(t, seed)
 		id.Write(t, seed+"/f", "seed\n", 0o644)
+		harness.NeedsGrant(t, "userns")
 		task := id.Open(t, repo, "--grant", "userns", "--ro", seed+":"+repo+"/covered")
 		id.OK(t, repo, "exec", task, "--", "grep", "-q", "seed", "covered/f")
 		if r := id.Caisson(t, repo, "exec", task, "--", "sh", "-c", uncover+"covered && test ! -e covered"); r.Exit != 0 {

@@ -37,6 +37,7 @@ func refuses(t *testing.T, r harness.Result, doctor string, want, hint string) {
 // TestNoUserNamespaces is P58 with the kernel's switch: in a user namespace
 // whose limit of further ones is 0. The control is the same namespace without.
 func TestNoUserNamespaces(t *testing.T) {
+	harness.OnlyLinux(t, "an engine needs no user namespaces of the caller's")
 	for _, prog := range []string{"unshare", "sh"} {
 		if _, err := exec.LookPath(prog); err != nil {
 			t.Skipf("no %s here to simulate such a machine with", prog)
@@ -87,6 +88,7 @@ func TestNoUserNamespaces(t *testing.T) {
 
 // TestInsideContainer is P58 inside a default Docker container of a private engine.
 func TestInsideContainer(t *testing.T) {
+	harness.OnlyLinux(t, "no engine runs in the container")
 	if os.Getuid() != 0 {
 		t.Skip("starting a private container engine needs root")
 	}

@@ -38,6 +38,77 @@ func (e *Engine) Variable() string {
 	return "DOCKER_HOST=" + e.Host
 }
 
+// Backend is the one that suites which take one try: CAISSON_TEST_BACKEND, or linux.
+func Backend() string {
+	if b := os.Getenv("CAISSON_TEST_BACKEND"); b != "" {
+		return b
+	}
+	return "linux"
+}
+
+// EngineOf is the engine of the backend under test; nil: it has none.
+func EngineOf(t testing.TB) *Engine {
+	t.Helper()
+	switch Backend() {
+	case "docker":
+		return Docker(t)
+	case "podman":
+		return Podman(t)
+	}
+	return nil
+}
+
+// Container is the id of the container of a task.
+func (e *Engine) Container(t testing.TB, task string) string {
+	t.Helper()
+	ids := strings.Fields(e.Run(t, "ps", "--all", "--no-trunc", "--quiet", "--filter", "label=caisson.task="+task))
+	if len(ids) != 1 {
+		t.Fatalf("task %s has the containers %q", task, ids)
+	}
+	return ids[0]
+}
+
+// NeedsGrant skips a test of a grant that the backend under test does not offer, as
+// it says itself.
+func NeedsGrant(t testing.TB, grant string) {
+	t.Helper()
+	if b := Backend(); grant == "userns" && b != "linux" {
+		t.Skipf("the backend %s has no --grant userns, and says so", b)
+	}
+}
+
+// OnlyLinux skips a test of what the backend under test has no part in.
+func OnlyLinux(t testing.TB, why string) {
+	t.Helper()
+	if b := Backend(); b != "linux" {
+		t.Skipf("not with the backend %s: %s", b, why)
+	}
+}
+
+// Inside is the user id that commands of id have inside, as the inside counts.
+func (id *Identity) Inside() int {
+	if Backend() == "linux" {
+		return 1000
+	}
+	return id.UID
+}
+
+// backendEnv has the product require the backend under test, on an engine of the
+// run.
+func backendEnv(t testing.TB) []string {
+	t.Helper()
+	switch b := Backend(); b {
+	case "linux":
+		return nil
+	case "docker":
+		return []string{"CAISSON_BACKEND=docker", "CAISSON_ENGINE=" + Docker(t).Host}
+	case "podman":
+		return []string{"CAISSON_BACKEND=podman", "CAISSON_ENGINE=" + Podman(t).Host}
+	default:
+		return []string{"CAISSON_BACKEND=" + b} // the product says what it needs
+	}
+}
+
 var engines struct {
 	sync.Mutex
 	all []*Engine

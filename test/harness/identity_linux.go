@@ -76,6 +76,7 @@ func NewIdentity(t *testing.T, name string, uid int) *Identity {
 	}
 	id.Env = []string{"HOME=" + id.Home, "USER=tester", "LOGNAME=tester", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "TERM=xterm", "SHELL=/bin/sh",
 		"XDG_RUNTIME_DIR=" + id.XDG, "CAISSON_STATE_DIR=" + id.State, "CAISSON_RUNTIME_DIR=" + id.Runtime}
+	id.Env = append(id.Env, backendEnv(t)...)
 	t.Cleanup(func() {
 		id.CloseAll(t)
 		for _, left := range id.Left() {

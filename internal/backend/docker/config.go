@@ -6,6 +6,10 @@ const (
 	Podman = "podman"
 )
 
+// OwnVariable names the engine for this program alone, before all that the engines'
+// own command lines look at.
+const OwnVariable = "CAISSON_ENGINE"
+
 // Config is what a driver needs to know of this installation.
 type Config struct {
 	// Worker returns the path of the static worker program for trials; it is asked

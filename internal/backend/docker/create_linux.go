@@ -2,6 +2,8 @@ package docker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -245,7 +247,7 @@ func (in *instance) greet(ctx context.Context, conn *attached) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	p := guest.Plan{UID: in.ids.uid, GID: in.ids.gid, Worker: in.ids.worker, Mark: markAt, MarkText: s.Token, Workdir: s.Source.Target,
+	p := guest.Plan{UID: in.ids.uid, GID: in.ids.gid, Worker: in.ids.worker, Mark: markAt, MarkText: markOf(s), Workdir: s.Source.Target,
 		Env: s.Env, Filter: callfilter.Tool(s.Ptrace, false), Rlimits: rlimits(in.limits)}
 	for _, m := range []backend.Mount{s.Source, s.Out} {
 		if m.Source != "" {
@@ -294,6 +296,13 @@ func rlimits(l task.Limits) []guest.Rlimit {
 	return rs
 }
 
+// markOf is what a file of this boundary's root says. Tools can read it: it tells
+// nothing of the token.
+func markOf(s backend.Spec) string {
+	sum := sha256.Sum256([]byte("mark of " + s.Token))
+	return hex.EncodeToString(sum[:])
+}
+
 // generate makes the folder of what is generated for the root.
 func (in *instance) generate(ctx context.Context) (*rootdir.Layout, error) {
 	s, dir := in.spec, in.driver.folderOf(nameOf(in.spec))
@@ -313,8 +322,8 @@ func (in *instance) generate(ctx context.Context) (*rootdir.Layout, error) {
 		}
 		return os.WriteFile(p, []byte(text), mode)
 	}
-	err := errors.Join(put(tokenFile, s.Token, 0o400), put("root/"+markFile, s.Token, 0o444), put("root/none", "", 0o444), os.Mkdir(filepath.Join(dir, "root/empty"), 0o755),
-		os.Mkdir(filepath.Join(dir, "root/bin"), 0o755), os.Mkdir(filepath.Join(dir, "root/sys"), 0o755))
+	err := errors.Join(put(tokenFile, s.Token, 0o400), put("root/"+markFile, markOf(s), 0o444), put("root/none", "", 0o444), os.Mkdir(filepath.Join(dir, "root/empty"), 0o755),
+		os.Mkdir(filepath.Join(dir, "root/bin"), 0o755), os.Mkdir(filepath.Join(dir, "root/sys"), 0o755), os.MkdirAll(filepath.Join(dir, "root/none.sys/fs/cgroup"), 0o755), os.Mkdir(filepath.Join(dir, "root/closed"), 0o700))
 	if err != nil {
 		return nil, err
 	}
@@ -352,6 +361,11 @@ func (in *instance) generate(ctx context.Context) (*rootdir.Layout, error) {
 		switch {
 		case err != nil || e.Type()&fs.ModeSymlink != 0:
 			return err
+		case e.IsDir() && e.Name() == "closed":
+			if err := os.Chmod(p, 0); err != nil {
+				return err
+			}
+			return fs.SkipDir
 		case e.IsDir():
 			return os.Chmod(p, 0o755)
 		case modes[p] != 0:
@@ -398,6 +412,9 @@ func (in *instance) mounts(l *rootdir.Layout) ([]mount, error) {
 			add(cover, filepath.Join(m.Target, c), false)
 		}
 	}
+	// An engine shows /sys and the groups in it, read-only; nobody inside needs them.
+	add(filepath.Join(gen, "none.sys"), "/sys", false)
+	add(filepath.Join(gen, "closed"), "/sys/fs/cgroup", false)
 	add(s.WorkerPath, workerAt, false)
 	add(filepath.Join(gen, markFile), markAt, false)
 	add(filepath.Join(gen, "bin"), backend.BinDir, false)
@@ -459,9 +476,19 @@ func (in *instance) config(image *imageInfo, mounts []mount) *containerConfig {
 			CapDrop: []string{"ALL"}, CapAdd: guest.Needed, SecurityOpt: []string{"no-new-privileges"},
 			Tmpfs: memory, Mounts: mounts, Memory: l.MemoryBytes, MemorySwap: l.MemoryBytes, NanoCpus: int64(l.CPUs * 1e9), PidsLimit: int64(l.Pids),
 			ShmSize: tmpfsSize(l), Ulimits: in.ulimits(), LogConfig: logConfig{Type: "none"}, RestartPolicy: restartPolicy{Name: "no"}, Binds: []string{},
+			MaskedPaths: masked, ReadonlyPaths: fixed,
 		},
 	}
 }
+
+// What of /proc tells of the machine or reaches its kernel. An engine's own lists,
+// which these replace, are shorter.
+var (
+	masked = []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/iomem", "/proc/ioports", "/proc/kallsyms", "/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg",
+		"/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags", "/proc/latency_stats", "/proc/pagetypeinfo", "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo", "/proc/timer_list", "/proc/timer_stats",
+		"/proc/tty", "/proc/vmallocinfo", "/sys/devices/virtual/powercap", "/sys/firmware"}
+	fixed = []string{"/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
 
 // ulimits are what the worker begins with. Podman would set what it does not hear of
 // as high as can be, which ends the start where it may not raise limits; an unequal

@@ -54,6 +54,9 @@ func find(name string, getenv func(string) string) (endpoint, string, error) {
 	if name == Podman {
 		variable, socket = "CONTAINER_HOST", "podman/podman.sock"
 	}
+	if v := getenv(OwnVariable); v != "" {
+		return endpoint(v), OwnVariable, nil
+	}
 	if v := getenv(variable); v != "" {
 		return endpoint(v), variable, nil
 	}

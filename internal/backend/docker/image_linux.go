@@ -132,7 +132,8 @@ func rootTar(l *rootdir.Layout) ([]byte, error) {
 		}
 		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: p[1:] + "/", Mode: 0o755})
 	}
-	for _, p := range []string{"/dev", "/etc", "/home", "/proc", "/run", "/sys", "/tmp", "/usr", "/var"} {
+	// No /tmp: what is in an image gives what is mounted on it its own mode.
+	for _, p := range []string{"/dev", "/etc", "/home", "/proc", "/run", "/sys", "/usr", "/var"} {
 		if err := dir(p); err != nil {
 			return nil, err
 		}

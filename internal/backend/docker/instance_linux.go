@@ -137,12 +137,27 @@ func (in *instance) differs(c *containerInfo) string {
 		return "it shares a namespace of the host"
 	case !h.ReadonlyRootfs:
 		return "its root can be written"
+	case strayMount(c, in) != "":
+		return "something can be written that was not asked for: " + strayMount(c, in)
 	case len(added()) > 0:
 		return "it has the capabilities " + strings.Join(added(), ", ")
 	case h.Memory != in.limits.MemoryBytes:
 		return fmt.Sprintf("its memory is limited to %d bytes, not %d", h.Memory, in.limits.MemoryBytes)
 	case h.PidsLimit != int64(in.limits.Pids):
 		return fmt.Sprintf("its processes are limited to %d, not %d", h.PidsLimit, in.limits.Pids)
+	}
+	return ""
+}
+
+// strayMount names a place that can be written by the engine's list of mounts and
+// was not planned so.
+func strayMount(c *containerInfo, in *instance) string {
+	s := in.spec
+	for _, m := range c.Mounts {
+		planned := slices.ContainsFunc(append([]backend.Mount{s.Source, s.Out}, s.Write...), func(p backend.Mount) bool { return p.Writable && p.Target == m.Destination })
+		if m.RW && !planned && m.Type != "tmpfs" {
+			return printable(m.Destination, 100)
+		}
 	}
 	return ""
 }
@@ -177,6 +192,11 @@ func (in *instance) Observe(ctx context.Context) (backend.Observation, error) {
 	}
 	if found {
 		return o, nil
+	}
+	if in.differs(c) == "" && g != nil {
+		// What differs looked at is how the engine makes these; a user's own id is
+		// apart from the machine's only where a user's engine maps it.
+		o.Told = []string{"pid", "ipc", "uts", "net", "mnt", "cgroup"}
 	}
 	switch why := in.differs(c); {
 	case why != "":

@@ -92,6 +92,8 @@ type hostConfig struct {
 	LogConfig      logConfig
 	RestartPolicy  restartPolicy
 	Binds          []string
+	MaskedPaths    []string
+	ReadonlyPaths  []string
 	Devices        []struct{} `json:",omitempty"`
 }
 

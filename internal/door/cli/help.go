@@ -265,6 +265,9 @@ A resource (show lists them):
 const environmentText = `Read from your environment, at start:
   CAISSON_BACKEND      require this backend
   CAISSON_NEED         levels to demand, AXIS=LEVEL separated by commas; raises, never lowers
+  CAISSON_ENGINE       the engine of --backend docker or podman, unix:///PATH; else as
+                       docker and podman find it: DOCKER_HOST, DOCKER_CONTEXT, its
+                       context, the usual sockets; CONTAINER_HOST, the usual sockets
   CAISSON_UNATTENDED   1: nobody is there to answer
   CAISSON_STATE_DIR    state folder instead of $XDG_STATE_HOME/caisson; absolute
   CAISSON_RUNTIME_DIR  sockets instead of $XDG_RUNTIME_DIR/caisson (else /run/caisson for
@@ -277,6 +280,9 @@ A CAISSON_* variable that is set is refused when a file of the workspace mention
 (.env, .env.*, .envrc, settings of agents and editors, from the working directory up to
 the top of the repository): it could have come from there. Take it out of the file, or
 run ` + "`env -u VARIABLE caisson …`" + ` and use the flag.
+
+With --backend docker or podman so is what names the engine: DOCKER_HOST,
+DOCKER_CONTEXT, DOCKER_CONFIG, CONTAINER_HOST, where such a file sets it.
 
 PAGER is left aside when such a file mentions it.
 

@@ -34,6 +34,7 @@ var settingsFiles = []string{
 // The value does not matter: equal today is no proof for tomorrow.
 func (a *app) checkWorkspaceEnv(repo string) error {
 	names := map[string]*regexp.Regexp{}
+	engine := asksEngine(a.cfg.Args, a.cfg.Env)
 	for _, kv := range a.cfg.Env {
 		k, _, _ := strings.Cut(kv, "=")
 		switch {
@@ -41,7 +42,7 @@ func (a *app) checkWorkspaceEnv(repo string) error {
 			// Any mention counts: .envrc is a program, and the other files have many
 			// forms. A false alarm costs a line in a file, a miss costs the boundary.
 			names[k] = mention(k)
-		case slices.Contains(placing, k):
+		case slices.Contains(placing, k), engine && slices.Contains(engineNaming, k):
 			names[k] = assignment(k)
 		}
 	}
@@ -61,6 +62,32 @@ func (a *app) checkWorkspaceEnv(repo string) error {
 // placing are the variables that say where policy and state are found. They are
 // used in such files for many things, so only setting one counts.
 var placing = []string{"HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"}
+
+// engineNaming are the variables that say which engine makes a boundary. Many a
+// repository sets one for its own use: it counts where an engine is asked for.
+var engineNaming = []string{"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CONTAINER_HOST"}
+
+// asksEngine says whether a command line or the environment names a backend that
+// is an engine.
+func asksEngine(args, env []string) bool {
+	names := func(v string) bool { return v == "docker" || v == "podman" }
+	if v, _ := lookup(env, "CAISSON_BACKEND"); names(v) {
+		return true
+	}
+	for i, a := range args {
+		if a == "--" {
+			break
+		}
+		v, joined := strings.CutPrefix(a, "--backend=")
+		if !joined && a == "--backend" && i+1 < len(args) {
+			v = args[i+1]
+		}
+		if names(v) {
+			return true
+		}
+	}
+	return false
+}
 
 // assignment matches a text that sets a variable: NAME=, "NAME": and NAME: at the
 // beginning of a line or of a word.

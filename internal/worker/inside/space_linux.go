@@ -222,6 +222,9 @@ func (s *space) resume(pid int) {
 func (s *space) killAll(op uint64, name string, limit time.Duration) {
 	deadline := time.Now().Add(limit)
 	r := frame.ReplyBody{Req: name}
+	if s.guest != nil {
+		s.killPrograms(limit / 2)
+	}
 	for !r.OK && time.Now().Before(deadline) {
 		select {
 		case <-s.alone: // may be old news

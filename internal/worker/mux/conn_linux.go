@@ -116,8 +116,8 @@ func (c *Conn) Send(p []byte, fds []int) error {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	kind, op := frame.Peek(p)
-	for _, fd := range fds {
-		if err := c.pass(fd, kind, op); err != nil {
+	for i, fd := range fds {
+		if err := c.pass(fd, i, kind, op); err != nil {
 			return err
 		}
 	}
@@ -137,12 +137,13 @@ func (c *Conn) Send(p []byte, fds []int) error {
 	return nil
 }
 
-// pass announces one descriptor, which stays the caller's.
-func (c *Conn) pass(fd int, kind frame.Kind, op uint64) error {
+// pass announces one descriptor, which stays the caller's. nth is its place among
+// those of the frame.
+func (c *Conn) pass(fd, nth int, kind frame.Kind, op uint64) error {
 	if c.inside || kind != frame.Request {
 		return c.passContent(fd)
 	}
-	what, body, err := look(fd)
+	what, body, err := look(fd, nth)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package mux
 
 import (
 	"encoding/binary"
-	"errors"
 	"io"
 	"os"
 	"sync"
@@ -25,8 +24,9 @@ type hostEnd struct {
 	gone  bool
 }
 
-// look says what a caller's descriptor is to a program.
-func look(fd int) (what byte, body []byte, err error) {
+// look says what a caller's descriptor is to a program. One for both directions,
+// such as /dev/null, is what it is at its place: input at the first.
+func look(fd, nth int) (what byte, body []byte, err error) {
 	if ws, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil {
 		return passTTY, size(ws), nil
 	}
@@ -34,13 +34,10 @@ func look(fd int) (what byte, body []byte, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	switch flags & unix.O_ACCMODE {
-	case unix.O_RDONLY:
+	if mode := flags & unix.O_ACCMODE; mode == unix.O_RDONLY || mode == unix.O_RDWR && nth == 0 {
 		return passIn, []byte{passIn}, nil
-	case unix.O_WRONLY:
-		return passOut, []byte{passOut}, nil
 	}
-	return 0, nil, errors.New("mux: a descriptor for both reading and writing that is no terminal")
+	return passOut, []byte{passOut}, nil
 }
 
 func size(ws *unix.Winsize) []byte {
