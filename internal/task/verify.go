@@ -8,7 +8,8 @@ type VerifyResult string
 // The results. Only held says that something is isolated.
 const (
 	VerifyHeld     VerifyResult = "held"      // every attempt was refused inside, and some of them work outside
-	VerifyBroken   VerifyResult = "broken"    // an attempt worked inside
+	VerifyBroken   VerifyResult = "broken"    // an attempt worked inside, against what is promised
+	VerifyOpen     VerifyResult = "open"      // an attempt worked inside, and the level that rules it out is not promised
 	VerifyNotShown VerifyResult = "not_shown" // refused inside, and no control shows that it could work here
 	VerifyNotTried VerifyResult = "not_tried" // nothing was attempted
 )
@@ -60,9 +61,10 @@ type VerifyProbe struct {
 	Why      string       `json:"why,omitempty"`
 	Attempts int          `json:"attempts"`
 	Refused  int          `json:"refused"`
-	Shown    int          `json:"shown"`   // of the refused ones: those that work outside
-	Unshown  int          `json:"unshown"` // of the refused ones: those that count as nothing
-	Broken   []string     `json:"broken,omitempty"`
+	Shown    int          `json:"shown"`             // of the refused ones: those that work outside
+	Unshown  int          `json:"unshown"`           // of the refused ones: those that count as nothing
+	Broken   []string     `json:"broken,omitempty"`  // what worked, against what is promised
+	Open     []string     `json:"open,omitempty"`    // what worked, and is not promised
 	Unclear  []string     `json:"unclear,omitempty"` // ended with an answer that is no refusal
 	// NoControl and NotTried say why, each with how many attempts it is.
 	NoControl []string `json:"no_control,omitempty"`

@@ -92,6 +92,8 @@ func Outcomes(text []byte) (map[string]attack.Outcome, error) {
 type sides struct {
 	inside, control map[string]attack.Outcome
 	root, filtered  bool
+	// promised are the levels that the boundary promises; nil: it is held to all.
+	promised task.Vector
 	// touched names, by property, the sentinels that were reached from inside, as the
 	// host saw.
 	touched map[string][]string
@@ -107,6 +109,7 @@ func (s *sides) judge(p attack.Property) task.VerifyProbe {
 		}
 	}
 	slices.Sort(keys)
+	openAt := 0
 	whyNot, odd, left := map[string]int{}, []string{}, map[string]int{}
 	for _, k := range keys {
 		in := s.inside[k]
@@ -118,7 +121,15 @@ func (s *sides) judge(p attack.Property) task.VerifyProbe {
 		shown, why := Control(find(s.control, k), s.root, s.filtered)
 		switch {
 		case in.Errno == "":
-			v.Broken = append(v.Broken, clean(in.Name))
+			level := p.Level
+			if in.Level > 0 {
+				level = in.Level
+			}
+			if s.promised != nil && s.promised[p.Axis] < level {
+				v.Open, openAt = append(v.Open, clean(in.Name)), max(openAt, level)
+			} else {
+				v.Broken = append(v.Broken, clean(in.Name))
+			}
 		case Refused(p.ID, in.Errno):
 			v.Refused++
 			if shown == Works {
@@ -141,6 +152,9 @@ func (s *sides) judge(p attack.Property) task.VerifyProbe {
 	case len(v.Broken) > 0:
 		v.Result = task.VerifyBroken
 		v.Why = fmt.Sprintf("%d of %d attempts worked", len(v.Broken), max(v.Attempts, len(v.Broken)))
+	case len(v.Open) > 0:
+		v.Result = task.VerifyOpen
+		v.Why = fmt.Sprintf("%d of %d attempts worked; %s %d would rule them out, and %d is promised", len(v.Open), v.Attempts, p.Axis, openAt, max(s.promised[p.Axis], 0))
 	case v.Attempts == 0:
 		v.Result, v.Why = task.VerifyNotTried, "nothing of it was tried"
 		if len(v.NotTried) > 0 {

@@ -86,6 +86,31 @@ func TestBrokenTwins(t *testing.T) {
 	}
 }
 
+// TestOpen holds a boundary to what it promises.
+func TestOpen(t *testing.T) {
+	for _, p := range attack.Properties {
+		for promised := 0; promised <= 4; promised++ {
+			s := whole()
+			s.promised = task.Vector{p.Axis: promised}
+			s.inside[p.ID+" other"] = attack.Outcome{Prop: p.ID, Name: "other"}
+			want := task.VerifyBroken
+			if promised < p.Level {
+				want = task.VerifyOpen
+			}
+			if v := s.judge(p); v.Result != want || want == task.VerifyOpen && (v.Why == "" || len(v.Open) != 1) {
+				t.Errorf("%s with %s %d: %+v", p.ID, p.Axis, promised, v)
+			}
+			s.touched[p.ID] = []string{"seen"}
+			if v := s.judge(p); v.Result != task.VerifyBroken && promised >= p.Level {
+				t.Errorf("%s with %s %d, seen by the host: %s", p.ID, p.Axis, promised, v.Result)
+			}
+		}
+		if p.Level < 1 || p.Level > task.MaxLevel(p.Axis) {
+			t.Errorf("%s: level %d of %s", p.ID, p.Level, p.Axis)
+		}
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	h, b, s, n := task.VerifyHeld, task.VerifyBroken, task.VerifyNotShown, task.VerifyNotTried
 	for _, c := range []struct {

@@ -74,9 +74,13 @@ func (p *product) start(ctx context.Context, dir, program string, args ...string
 	if ctx.Err() != nil {
 		return r, task.Errorf(task.CodeCanceled, "verify", "it was canceled: %w", context.Cause(ctx))
 	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		p.notes = append(p.notes, "something that "+strings.Join(args[:min(2, len(args))], " ")+" started kept its output open")
+		err = nil
+	}
 	var ee *exec.ExitError
 	if err != nil && !errors.As(err, &ee) {
-		return r, task.Errorf(task.CodeUnavailable, "verify", "%s cannot be run: %w", program, err)
+		return r, task.Errorf(task.CodeUnavailable, "verify", "%s cannot be run: %w", strings.Join(append([]string{program}, args[:min(3, len(args))]...), " "), err)
 	}
 	return r, nil
 }

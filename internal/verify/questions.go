@@ -170,8 +170,8 @@ func tested(r *task.VerifyReport) []string {
 		by = "root"
 	}
 	out := []string{
-		fmt.Sprintf("%d attempts at %d properties, %d of them shown to work outside: %d held, %d broken, %d not shown, %d not tried", attempts, len(r.Probes), shown,
-			count[task.VerifyHeld], count[task.VerifyBroken], count[task.VerifyNotShown], count[task.VerifyNotTried]),
+		fmt.Sprintf("%d attempts at %d properties, %d of them shown to work outside: %d held, %d broken, %d open, %d not shown, %d not tried", attempts, len(r.Probes), shown,
+			count[task.VerifyHeld], count[task.VerifyBroken], count[task.VerifyOpen], count[task.VerifyNotShown], count[task.VerifyNotTried]),
 		strings.TrimSpace(fmt.Sprintf("by %s on %s, on %s, with caisson %s %s", by, r.Began.Format("2006-01-02"), r.Platform, r.Version, versionText(r))),
 	}
 	if len(open) > 0 {

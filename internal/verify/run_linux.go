@@ -221,6 +221,10 @@ func (m *campaign) backendRun(ctx context.Context) error {
 		return err
 	}
 	m.rep.Levels, m.rep.Findings = t.Levels, t.Findings
+	m.sides.promised = task.Vector{}
+	for _, l := range t.Levels {
+		m.sides.promised[l.Axis] = l.Promised
+	}
 	if _, err := m.openTask(ctx, "other"); err != nil {
 		return err
 	}

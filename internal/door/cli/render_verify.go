@@ -10,10 +10,10 @@ import (
 
 // resultWords are what a person reads.
 var resultWords = map[task.VerifyResult]string{
-	task.VerifyHeld: "held", task.VerifyBroken: "BROKEN", task.VerifyNotShown: "not shown", task.VerifyNotTried: "not tried",
+	task.VerifyHeld: "held", task.VerifyBroken: "BROKEN", task.VerifyOpen: "open", task.VerifyNotShown: "not shown", task.VerifyNotTried: "not tried",
 }
 
-var resultColors = map[task.VerifyResult]string{task.VerifyHeld: green, task.VerifyBroken: red, task.VerifyNotShown: yellow, task.VerifyNotTried: dim}
+var resultColors = map[task.VerifyResult]string{task.VerifyHeld: green, task.VerifyBroken: red, task.VerifyOpen: yellow, task.VerifyNotShown: yellow, task.VerifyNotTried: dim}
 
 func (a *app) renderVerify(w io.Writer, r *task.VerifyReport) error {
 	t := &text{w: w, u: a.ui}
@@ -32,12 +32,13 @@ func (a *app) renderVerify(w io.Writer, r *task.VerifyReport) error {
 			t.printf("  %s%s\n", a.ui.paint(bold, string(axis)), a.levelsOf(r, axis))
 		}
 		t.printf("    %s  %-5s %s%s\n", a.ui.paint(resultColors[p.Result], fmt.Sprintf("%-9s", resultWords[p.Result])), clean(p.ID), clean(p.Text), shownText(&p))
-		for i, b := range p.Broken {
+		worked := append(append([]string{}, p.Broken...), p.Open...)
+		for i, b := range worked {
 			if i == 5 && !a.ui.verbose {
-				t.printf("               and %d more (-v shows them)\n", len(p.Broken)-i)
+				t.printf("               and %d more (-v shows them)\n", len(worked)-i)
 				break
 			}
-			t.printf("               %s %s\n", a.ui.paint(red, "worked:"), clean(b))
+			t.printf("               %s %s\n", a.ui.paint(resultColors[p.Result], "worked:"), clean(b))
 		}
 		if a.ui.verbose {
 			for _, x := range p.Unclear {
@@ -46,11 +47,11 @@ func (a *app) renderVerify(w io.Writer, r *task.VerifyReport) error {
 			for _, x := range append(append([]string{}, p.NoControl...), p.NotTried...) {
 				t.printf("               without a control, %s\n", clean(x))
 			}
-		} else if p.Result == task.VerifyNotShown || p.Result == task.VerifyNotTried {
+		} else if p.Result != task.VerifyHeld && p.Result != task.VerifyBroken {
 			t.printf("               %s\n", clean(p.Why))
 		}
 	}
-	t.printf("  %s: %d held, %d broken, %d not shown, %d not tried\n", a.ui.paint(bold, "together"), count[task.VerifyHeld], count[task.VerifyBroken], count[task.VerifyNotShown], count[task.VerifyNotTried])
+	t.printf("  %s: %d held, %d broken, %d open, %d not shown, %d not tried\n", a.ui.paint(bold, "together"), count[task.VerifyHeld], count[task.VerifyBroken], count[task.VerifyOpen], count[task.VerifyNotShown], count[task.VerifyNotTried])
 	if len(r.Questions) > 0 {
 		t.head("the review checklist, answered with what was run")
 		for i, q := range r.Questions {
@@ -87,6 +88,8 @@ func (a *app) levelsOf(r *task.VerifyReport, axis task.Axis) string {
 func shownText(p *task.VerifyProbe) string {
 	switch {
 	case p.Attempts == 0:
+		return ""
+	case p.Result == task.VerifyOpen:
 		return ""
 	case p.Result == task.VerifyBroken:
 		return fmt.Sprintf(" (%d of %d attempts)", len(p.Broken), p.Attempts)

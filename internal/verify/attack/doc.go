@@ -18,6 +18,9 @@ const Arg = "__attack"
 type Property struct {
 	ID   string
 	Axis task.Axis
+	// Level is that of the axis from which on it must hold; a boundary that promises
+	// less leaves it open.
+	Level int
 	// Text is what is tried; Control is how it is shown that the attempt works where
 	// nothing is in the way.
 	Text, Control string
@@ -33,46 +36,46 @@ const (
 
 // Properties is the list, by axis.
 var Properties = []Property{
-	{ID: "P10", Axis: task.SRC, Text: "have git on the host run a program that the task named in its git settings", Control: "an unguarded git run in the same files", Host: true},
+	{ID: "P10", Axis: task.SRC, Level: 1, Text: "have git on the host run a program that the task named in its git settings", Control: "an unguarded git run in the same files", Host: true},
 
-	{ID: "P12", Axis: task.PRC, Text: "use a descriptor that the launcher had open", Control: sameOutside},
-	{ID: "P14", Axis: task.PRC, Text: "write the kernel's control files, read its memory, logs and tables", Control: asRoot},
-	{ID: "P27", Axis: task.PRC, Text: "trace another process, read or write its memory, take its descriptors", Control: "the same attempts outside, on a process that sleeps"},
-	{ID: "P28", Axis: task.PRC, Text: "signal or change a process of the host", Control: "the same attempts outside, on a process that sleeps"},
-	{ID: "P31", Axis: task.PRC, Text: "hold or gain privileges", Control: sameOutside},
-	{ID: "P32", Axis: task.PRC, Text: "open or make device files", Control: asRoot},
+	{ID: "P12", Axis: task.PRC, Level: 2, Text: "use a descriptor that the launcher had open", Control: sameOutside},
+	{ID: "P14", Axis: task.PRC, Level: 3, Text: "write the kernel's control files, read its memory, logs and tables", Control: asRoot},
+	{ID: "P27", Axis: task.PRC, Level: 2, Text: "trace another process, read or write its memory, take its descriptors", Control: "the same attempts outside, on a process that sleeps"},
+	{ID: "P28", Axis: task.PRC, Level: 2, Text: "signal or change a process of the host", Control: "the same attempts outside, on a process that sleeps"},
+	{ID: "P31", Axis: task.PRC, Level: 3, Text: "hold or gain privileges", Control: sameOutside},
+	{ID: "P32", Axis: task.PRC, Level: 3, Text: "open or make device files", Control: asRoot},
 
-	{ID: "P01", Axis: task.FS, Text: "read files of the host by path, link, /proc, descriptor, hard link or move", Control: sameOutside},
-	{ID: "P16", Axis: task.FS, Text: "connect to Unix sockets in the host's folders", Control: sameOutside},
-	{ID: "P20", Axis: task.FS, Text: "connect to agents and to the desktop's sockets", Control: sameOutside},
-	{ID: "P63", Axis: task.FS, Text: "change system files and folders", Control: asRoot},
+	{ID: "P01", Axis: task.FS, Level: 2, Text: "read files of the host by path, link, /proc, descriptor, hard link or move", Control: sameOutside},
+	{ID: "P16", Axis: task.FS, Level: 2, Text: "connect to Unix sockets in the host's folders", Control: sameOutside},
+	{ID: "P20", Axis: task.FS, Level: 2, Text: "connect to agents and to the desktop's sockets", Control: sameOutside},
+	{ID: "P63", Axis: task.FS, Level: 1, Text: "change system files and folders", Control: asRoot},
 
-	{ID: "P17", Axis: task.NET, Text: "find or reach abstract sockets of the host", Control: sameOutside},
-	{ID: "P40", Axis: task.NET, Text: "find a way to an address beyond this machine, past every proxy", Control: "a route outside; no packet is sent"},
-	{ID: "P41", Axis: task.NET, Text: "reach listeners of the host at its loopback and its own addresses", Control: sameOutside},
-	{ID: "META", Axis: task.NET, Text: "reach the cloud's metadata service", Control: "the service answers outside"},
+	{ID: "P17", Axis: task.NET, Level: 1, Text: "find or reach abstract sockets of the host", Control: sameOutside},
+	{ID: "P40", Axis: task.NET, Level: 2, Text: "find a way to an address beyond this machine, past every proxy", Control: "a route outside; no packet is sent"},
+	{ID: "P41", Axis: task.NET, Level: 2, Text: "reach listeners of the host at its loopback and its own addresses", Control: sameOutside},
+	{ID: "META", Axis: task.NET, Level: 2, Text: "reach the cloud's metadata service", Control: "the service answers outside"},
 
-	{ID: "P54", Axis: task.RES, Text: "take more processes and memory than the task may have", Control: "the same outside", Host: true},
+	{ID: "P54", Axis: task.RES, Level: 2, Text: "take more processes and memory than the task may have", Control: "the same outside", Host: true},
 
-	{ID: "P21", Axis: task.KRN, Text: "make sockets of families that no task needs", Control: "the same calls outside, of families that this kernel has loaded"},
-	{ID: "P23", Axis: task.KRN, Text: "use io_uring", Control: looksOutside},
-	{ID: "P25", Axis: task.KRN, Text: "make or join namespaces, mount, unmount, change interfaces", Control: sameOutside},
-	{ID: "P26", Axis: task.KRN, Text: "use the new mount interface", Control: looksOutside},
-	{ID: "P29", Axis: task.KRN, Text: "use system calls that open more of the kernel", Control: looksOutside},
-	{ID: "P30", Axis: task.KRN, Text: "push input into a terminal, by the 32-bit gate", Control: looksOutside},
+	{ID: "P21", Axis: task.KRN, Level: 1, Text: "make sockets of families that no task needs", Control: "the same calls outside, of families that this kernel has loaded"},
+	{ID: "P23", Axis: task.KRN, Level: 1, Text: "use io_uring", Control: looksOutside},
+	{ID: "P25", Axis: task.KRN, Level: 1, Text: "make or join namespaces, mount, unmount, change interfaces", Control: sameOutside},
+	{ID: "P26", Axis: task.KRN, Level: 1, Text: "use the new mount interface", Control: looksOutside},
+	{ID: "P29", Axis: task.KRN, Level: 1, Text: "use system calls that open more of the kernel", Control: looksOutside},
+	{ID: "P30", Axis: task.KRN, Level: 1, Text: "push input into a terminal, by the 32-bit gate", Control: looksOutside},
 
-	{ID: "P18", Axis: task.CPL, Text: "connect to session and system buses", Control: sameOutside},
-	{ID: "P19", Axis: task.CPL, Text: "connect to a container engine", Control: sameOutside},
-	{ID: "P44", Axis: task.CPL, Text: "connect to a control socket of caisson", Control: sameOutside},
+	{ID: "P18", Axis: task.CPL, Level: 1, Text: "connect to session and system buses", Control: sameOutside},
+	{ID: "P19", Axis: task.CPL, Level: 1, Text: "connect to a container engine", Control: sameOutside},
+	{ID: "P44", Axis: task.CPL, Level: 1, Text: "connect to a control socket of caisson", Control: sameOutside},
 
-	{ID: "P59", Axis: task.CHN, Text: "pass bytes off as messages of the channel", Control: "the bytes arrive as output, unchanged", Host: true},
+	{ID: "P59", Axis: task.CHN, Level: 1, Text: "pass bytes off as messages of the channel", Control: "the bytes arrive as output, unchanged", Host: true},
 
-	{ID: "ENV", Axis: task.CRD, Text: "find the launcher's secrets in the environment", Control: sameOutside},
-	{ID: "KEY", Axis: task.CRD, Text: "read a key of the launcher's session keyring", Control: sameOutside},
+	{ID: "ENV", Axis: task.CRD, Level: 1, Text: "find the launcher's secrets in the environment", Control: sameOutside},
+	{ID: "KEY", Axis: task.CRD, Level: 1, Text: "read a key of the launcher's session keyring", Control: sameOutside},
 
-	{ID: "P66", Axis: task.EVD, Text: "open the record of the task, to read or to change it", Control: sameOutside},
+	{ID: "P66", Axis: task.EVD, Level: 2, Text: "open the record of the task, to read or to change it", Control: sameOutside},
 
-	{ID: "P56", Axis: task.CLN, Text: "leave a process, a mount or a file behind", Control: "the process was there before the end", Host: true},
+	{ID: "P56", Axis: task.CLN, Level: 2, Text: "leave a process, a mount or a file behind", Control: "the process was there before the end", Host: true},
 }
 
 // Find returns the property with this number.
@@ -132,6 +135,7 @@ type Outcome struct {
 	Root       bool   `json:",omitempty"` // outside, only root can do it
 	Reached    bool   `json:",omitempty"` // success: the kernel looked at the arguments
 	Kernel     bool   `json:",omitempty"` // a kernel may lack it
+	Level      int    `json:",omitempty"` // instead of the property's
 }
 
 // Use is the property of attempts that must work inside.

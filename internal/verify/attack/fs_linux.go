@@ -211,14 +211,15 @@ func open(path string, flags int) func() error {
 	}
 }
 
-// theirs makes do an attempt at the host's own file: in a boundary that is not
-// caisson's another one of that name is a copy of its own.
+// theirs makes do an attempt at the host's own file: what worked on another one of
+// that name was done to a copy of the boundary's own.
 func theirs(path string, do func() error) func() error {
 	return func() error {
-		if c.Foreign && !isHosts(path) {
+		err := do()
+		if err == nil && c.Ident != nil && !isHosts(path) {
 			return errConfined
 		}
-		return do()
+		return err
 	}
 }
 
@@ -290,26 +291,26 @@ func writes() {
 	for _, d := range SystemFolders {
 		p := filepath.Join(d, unique())
 		mayWrite := theirs(d, func() error { return unix.Faccessat(unix.AT_FDCWD, d, unix.W_OK, unix.AT_EACCESS) })
-		add("P63", "make a file in "+d, func() error {
+		add("P63", "make a file in "+d, theirs(d, func() error {
 			fd, err := unix.Open(p, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, 0o644)
 			if err != nil {
 				return err
 			}
 			unix.Close(fd)
 			return os.Remove(p)
-		}).root().kernel().or(mayWrite)
-		add("P63", "make a folder in "+d, func() error {
+		})).root().kernel().or(mayWrite)
+		add("P63", "make a folder in "+d, theirs(d, func() error {
 			if err := os.Mkdir(p, 0o755); err != nil {
 				return err
 			}
 			return os.Remove(p)
-		}).root().kernel().or(mayWrite)
-		add("P63", "make a link in "+d, func() error {
+		})).root().kernel().or(mayWrite)
+		add("P63", "make a link in "+d, theirs(d, func() error {
 			if err := os.Symlink("/etc/passwd", p); err != nil {
 				return err
 			}
 			return os.Remove(p)
-		}).root().kernel().or(mayWrite)
+		})).root().kernel().or(mayWrite)
 	}
 	same := func(what string, f func(path string, st *unix.Stat_t) error) {
 		for _, p := range []string{"/usr/bin/env", "/etc/passwd", "/usr/lib"} {

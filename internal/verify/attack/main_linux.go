@@ -39,6 +39,7 @@ func (t *try) root() *try          { t.Root = true; return t }
 func (t *try) kernel() *try        { t.Kernel = true; return t }
 func (t *try) harms(w string) *try { t.harm = w; return t }
 func (t *try) marks(w string) *try { t.mark = w; return t }
+func (t *try) level(l int) *try    { t.Level = l; return t }
 func (t *try) own() *try           { t.ours = true; return t }
 
 // or makes the attempt another one where nothing may be left behind.

@@ -33,7 +33,7 @@ func privileges() {
 			return unix.EPERM
 		}
 		return nil
-	})
+	}).level(2)
 	for _, k := range []string{"CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"} {
 		t := add("P31", "hold a capability: "+k, func() error {
 			v, err := status(k)
