@@ -65,6 +65,7 @@ type VerifyProbe struct {
 	Unshown  int          `json:"unshown"`           // of the refused ones: those that count as nothing
 	Broken   []string     `json:"broken,omitempty"`  // what worked, against what is promised
 	Open     []string     `json:"open,omitempty"`    // what worked, and is not promised
+	Seen     []string     `json:"seen,omitempty"`    // sentinels that were reached from inside, as the host saw
 	Unclear  []string     `json:"unclear,omitempty"` // ended with an answer that is no refusal
 	// NoControl and NotTried say why, each with how many attempts it is.
 	NoControl []string `json:"no_control,omitempty"`

@@ -144,14 +144,16 @@ func (s *sides) judge(p attack.Property) task.VerifyProbe {
 		}
 	}
 	for _, t := range s.touched[p.ID] {
-		v.Broken = append(v.Broken, "the host saw it: "+clean(t))
+		v.Seen = append(v.Seen, clean(t))
 	}
 	v.Unshown = v.Refused - v.Shown
 	v.NotTried = reasons(left)
 	switch {
 	case len(v.Broken) > 0:
 		v.Result = task.VerifyBroken
-		v.Why = fmt.Sprintf("%d of %d attempts worked", len(v.Broken), max(v.Attempts, len(v.Broken)))
+		v.Why = fmt.Sprintf("%d of %d attempts worked", len(v.Broken), v.Attempts)
+	case len(v.Seen) > 0 && len(v.Open) == 0:
+		v.Result, v.Why = task.VerifyBroken, "the host saw a sentinel reached, whatever the inside said"
 	case len(v.Open) > 0:
 		v.Result = task.VerifyOpen
 		v.Why = fmt.Sprintf("%d of %d attempts worked; %s %d would rule them out, and %d is promised", len(v.Open), v.Attempts, p.Axis, openAt, max(s.promised[p.Axis], 0))

@@ -24,7 +24,7 @@ func slim(r task.VerifyReport) task.VerifyReport {
 	r.Probes = slices.Clone(r.Probes)
 	for i := range r.Probes {
 		p := &r.Probes[i]
-		p.Broken, p.Open, p.Unclear, p.NoControl, p.NotTried = short(p.Broken), short(p.Open), nil, nil, nil
+		p.Broken, p.Open, p.Seen, p.Unclear, p.NoControl, p.NotTried = short(p.Broken), short(p.Open), short(p.Seen), nil, nil, nil
 	}
 	var levels []task.Level
 	for _, l := range r.Levels {

@@ -235,7 +235,7 @@ func (e *Engine) Start() error {
 	defer log.Close()
 	c := exec.Command(e.args[0], e.args[1:]...)
 	c.Env = append(os.Environ(), e.env...)
-	c.Stdout, c.Stderr = log, log
+	c.Stdout, c.Stderr, c.Dir = log, log, e.Dir // where a monitor of Podman's leaves files
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	exited, started := make(chan struct{}), make(chan error, 1)
 	go func() {

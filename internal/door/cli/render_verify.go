@@ -32,6 +32,9 @@ func (a *app) renderVerify(w io.Writer, r *task.VerifyReport) error {
 			t.printf("  %s%s\n", a.ui.paint(bold, string(axis)), a.levelsOf(r, axis))
 		}
 		t.printf("    %s  %-5s %s%s\n", a.ui.paint(resultColors[p.Result], fmt.Sprintf("%-9s", resultWords[p.Result])), clean(p.ID), clean(p.Text), shownText(&p))
+		for _, s := range p.Seen {
+			t.printf("               %s %s\n", a.ui.paint(resultColors[p.Result], "the host saw reached:"), clean(s))
+		}
 		worked := append(append([]string{}, p.Broken...), p.Open...)
 		for i, b := range worked {
 			if i == 5 && !a.ui.verbose {
