@@ -52,7 +52,7 @@ bench: build
 
 # Attacks every backend here, as root with private engines, and writes docs/GUARANTEES.md and docs/comparison.md.
 guarantees: build
-	CAISSON_GUARANTEES=write CAISSON_TEST_BIN=$(CURDIR)/bin/caisson $(GO) test ./test/guarantees -run Render -count 1 -timeout 30m
+	CAISSON_GUARANTEES=write CAISSON_TEST_BIN=$(CURDIR)/bin/caisson $(GO) test ./test/guarantees -run Render -count 1 -v -timeout 30m
 
 clean:
 	rm -rf bin $(WORKER)

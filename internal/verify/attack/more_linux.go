@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -45,23 +46,46 @@ func say(a []string) { fmt.Println(a[0]) }
 
 // crowd makes a[0] processes that end with this one, or says where the kernel
 // stopped.
+func crowd(a []string) {
+	runtime.LockOSThread() // the thread that is their parent stays
+	want := number(a, 0, 100)
+	made, e := crowdOf(make([]int, 0, want), os.Getpid(), want)
+	for _, pid := range made {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	for _, pid := range made {
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+	}
+	if e != 0 {
+		fmt.Println("refused", len(made), unix.ErrnoName(e))
+		return
+	}
+	fmt.Println("unbounded")
+}
+
+// crowdOf makes copies of this process that wait for their end, which comes with
+// that of parent.
 //
 //go:norace
-func crowd(a []string) {
-	for i := range number(a, 0, 100) {
+func crowdOf(made []int, parent, want int) ([]int, syscall.Errno) {
+	for range want {
 		pid, _, e := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 		if e == 0 && pid == 0 {
 			unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0, 0)
 			for {
+				// A parent that ended before the call above sends no signal.
+				if p, _, _ := unix.RawSyscall6(unix.SYS_GETPPID, 0, 0, 0, 0, 0, 0); int(p) != parent {
+					unix.RawSyscall6(unix.SYS_EXIT_GROUP, 0, 0, 0, 0, 0, 0)
+				}
 				unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 			}
 		}
 		if e != 0 {
-			fmt.Println("refused", i, unix.ErrnoName(e))
-			return
+			return made, e
 		}
+		made = append(made, int(pid))
 	}
-	fmt.Println("unbounded")
+	return made, 0
 }
 
 // linger leaves a process in a session of its own behind.
