@@ -32,6 +32,7 @@ type decided struct {
 	secrets []string
 	ahead   *ahead      // nil: nothing was looked at ahead of its turn
 	before  []task.Fact // of a task that is on record: what was known of it
+	trial   bool        // one backend of several, of which the policy's preference chose another
 	explain bool        // somebody wants to know what there is beside the decision
 	// asked are the limits as a person gave them, before a parent's and the
 	// machine's were filled in.
@@ -120,7 +121,7 @@ func (m *Manager) decideInto(ctx context.Context, d *decided, req task.Request, 
 				WithHint("put it elsewhere, for example in ~/bin")
 		}
 	}
-	if err := m.weigh(ctx, d, id, argv); err != nil {
+	if err := m.choose(ctx, d, id, argv); err != nil {
 		return err
 	}
 	if parent != nil {
@@ -224,7 +225,6 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 		return nil // nobody asks what else there is
 	}
 	in.Shared, in.Instances = m.sharedToday(ctx, d, k, id), map[task.Axis][]string{}
-	in.Considered = d.considered()
 	for _, s := range in.Shared {
 		switch name := s.Kind + " " + s.Name; {
 		case s.Kind == "task": // of which the processes and the files are somebody's

@@ -119,6 +119,15 @@ func (e *enforcing) backend() error {
 		}
 		return nil
 	}
+	if d.trial {
+		if !allowed(d.driver.Name()) {
+			return task.Errorf(task.CodeUnavailable, "plan", "the policy does not allow it: backends.allowed is %s (%s)", strings.Join(names.Value, ", "), names.From)
+		}
+		if slices.Contains(e.r.Prefer.Value, d.driver.Name()) {
+			e.set("backend", e.r.Prefer.From)
+		}
+		return nil
+	}
 	for _, n := range slices.Concat(e.r.Prefer.Value, []string{d.driver.Name()}, names.Value) {
 		have, err := e.m.driver(n)
 		if err != nil || !allowed(have.Name()) {

@@ -254,30 +254,3 @@ func credentialName(name string) bool {
 	}
 	return false
 }
-
-// considered says of every backend, and of none, why it was or was not taken.
-func (d *decided) considered() []task.Considered {
-	short := func(have task.Vector) (out []string) {
-		for _, a := range task.Short(d.plan.Required, have) {
-			out = append(out, fmt.Sprintf("%s %d, has %d", a, d.plan.Required[a], max(have[a], 0)))
-		}
-		return out
-	}
-	mine := task.Considered{Backend: d.driver.Name(), Chosen: true, Short: short(d.plan.Effective)}
-	switch {
-	case !d.caps.Usable:
-		mine.Chosen, mine.Why = false, "not usable here: "+d.caps.Why
-	case len(mine.Short) > 0:
-		mine.Why = "it does not give everything that is needed"
-	default:
-		mine.Why = "it promises every level that is needed, and needs nothing to be installed"
-	}
-	none := task.Considered{Backend: "host", Why: "no execution boundary", Short: short(hostAlone)}
-	if len(none.Short) == 0 {
-		none.Why = "nothing more than a record is needed, but a boundary costs little: none is never taken on its own"
-	}
-	return []task.Considered{mine, none}
-}
-
-// hostAlone is what there is without a boundary: the record and the inventory.
-var hostAlone = task.Vector{task.EVD: 2, task.CLN: 2, task.APR: task.LevelNA, task.VER: task.LevelNA, task.SVC: 0}
