@@ -20,6 +20,9 @@ func (m *Manager) choose(ctx context.Context, d *decided, id task.ID, argv []str
 		return err
 	}
 	asked := d.req.Backend != "" && d.req.Backend != "auto"
+	if asked && err == nil && !d.caps.Usable {
+		err = task.Errorf(task.CodeUnavailable, "plan", "the backend %s cannot be used here: %s; nothing was created", d.driver.Name(), d.caps.Why).WithHint("%s", d.caps.Fix)
+	}
 	if asked && err != nil {
 		return err
 	}

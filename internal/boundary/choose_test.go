@@ -67,7 +67,7 @@ func TestChoose(t *testing.T) {
 		{name: "one was asked for and is not enough", drivers: map[string]backend.Capabilities{"linux": usable(ordinary), "docker": usable(strong)}, req: task.Request{Backend: "linux", Need: task.Vector{task.KRN: 3}},
 			want: "linux", missing: true, why: map[string]string{"docker": "--backend linux was asked for"}},
 		{name: "one was asked for", drivers: map[string]backend.Capabilities{"linux": usable(ordinary), "docker": usable(strong)}, req: task.Request{Backend: "docker"}, want: "docker", probed: "docker"},
-		{name: "one was asked for and cannot be used", drivers: map[string]backend.Capabilities{"linux": broken, "docker": usable(ordinary)}, req: task.Request{Backend: "linux"}, want: "linux", missing: true, why: map[string]string{"linux": "not usable here: no namespaces", "docker": "was asked for"}},
+		{name: "one was asked for and cannot be used", drivers: map[string]backend.Capabilities{"linux": broken, "docker": usable(ordinary)}, req: task.Request{Backend: "linux"}, code: task.CodeUnavailable},
 		{name: "the first cannot be used", drivers: map[string]backend.Capabilities{"linux": broken, "docker": usable(ordinary)}, want: "docker", why: map[string]string{"linux": "not usable here: no namespaces"}},
 		{name: "the policy prefers", drivers: map[string]backend.Capabilities{"linux": usable(ordinary), "docker": usable(ordinary), "podman": usable(ordinary)}, rules: policy.Rules{Prefer: names("podman", "docker")},
 			want: "podman", why: map[string]string{"docker": "not looked at: podman", "linux": "not looked at: podman"}},

@@ -39,7 +39,7 @@ func TestRefusals(t *testing.T) {
 			{"missing, floor", "", "version: 1\nfloors: {KRN: 2}\n", nil, []string{"run"}, 125, "boundary_missing", "KRN 2 (has 1)", true},
 			{"missing, services", "version: 1\ncharacteristics: {migrations: schema}\n", "", nil, []string{"run"}, 125, "boundary_missing", "SVC 2 (has 0)", true},
 			{"approval refused", "", "", nil, []string{"accept", "sha256:" + strings.Repeat("0", 64), "--axis", "KRN=1", "--reason", "x"}, 4, "denied", "tty", false},
-			{"no backend", "", "", nil, []string{"run", "--backend", "vm"}, 125, "unavailable", "vm", false},
+			{"no backend", "", "", nil, []string{"run", "--backend", "docker"}, 125, "unavailable", "docker", false},
 			{"no boundary at all", "", "", nil, []string{"run", "--backend", "host"}, 125, "unavailable", "host", false},
 			{"backend of the environment", "", "", []string{"CAISSON_BACKEND=vm"}, []string{"run"}, 125, "unavailable", "vm", false},
 			{"project file", "version: 1\nfloors: {KRN: 1}\n", "", nil, []string{"plan"}, 6, "policy_invalid", ".caisson.yaml:2", false},
