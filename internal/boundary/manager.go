@@ -51,7 +51,10 @@ type Config struct {
 	// Usage returns the bytes that source and output store of a task folder take.
 	Usage func(ctx context.Context, dir string) (int64, error)
 	// Checks are doctor's trials of what is not a backend; may be nil.
-	Checks   func(ctx context.Context) []task.Feature
+	Checks func(ctx context.Context) []task.Feature
+	// Machine says what this machine has that backends need, under the name of each
+	// and under "" what they share; doctor shows it. May be nil.
+	Machine  func(ctx context.Context) map[string][]task.Feature
 	Platform string // "linux/amd64 6.18"
 	// Policy says what the policy in force says about a task. May be nil: then
 	// only what is shipped counts, and the user decides what is theirs.

@@ -2,7 +2,9 @@ package boundary
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/door"
@@ -77,6 +79,10 @@ func (m *Manager) Log(ctx context.Context, ref string, follow bool, emit func(do
 // Doctor implements door.Engine.
 func (m *Manager) Doctor(ctx context.Context) (*task.DoctorReport, error) {
 	rep := &task.DoctorReport{Schema: "caisson.doctor/1", Version: m.cfg.Version, Platform: m.cfg.Platform}
+	has := map[string][]task.Feature{}
+	if m.cfg.Machine != nil {
+		has = m.cfg.Machine(ctx)
+	}
 	for _, d := range m.cfg.Drivers {
 		try := d.Probe
 		if f, ok := d.(backend.Fresher); ok {
@@ -94,6 +100,8 @@ func (m *Manager) Doctor(ctx context.Context) (*task.DoctorReport, error) {
 			}
 			b.Levels = append(b.Levels, l)
 		}
+		b.Needs = has[d.Name()]
+		delete(has, d.Name())
 		rep.Backends = append(rep.Backends, b)
 	}
 	if b, err := m.Budget(ctx); err == nil && len(b.Uses) > 0 {
@@ -101,6 +109,14 @@ func (m *Manager) Doctor(ctx context.Context) (*task.DoctorReport, error) {
 	}
 	if m.cfg.Checks != nil {
 		rep.Checks = m.cfg.Checks(ctx)
+	}
+	rep.Checks = append(rep.Checks, has[""]...)
+	delete(has, "")
+	for _, name := range slices.Sorted(maps.Keys(has)) { // of backends that are not in this version
+		for _, f := range has[name] {
+			f.Name = name + ": " + f.Name
+			rep.Checks = append(rep.Checks, f)
+		}
 	}
 	return rep, nil
 }

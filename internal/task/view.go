@@ -298,6 +298,9 @@ type BackendReport struct {
 	Why      string    `json:"why"`
 	Levels   []Level   `json:"levels"`
 	Features []Feature `json:"features"`
+	// Needs are what the machine has, or has not, that this backend rests on: looked
+	// at, not tried.
+	Needs    []Feature `json:"needs,omitempty"`
 	Findings []Finding `json:"findings"`
 }
 

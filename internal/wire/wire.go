@@ -115,7 +115,7 @@ func newHouse(dirs sys.Dirs, db *inventory.DB, near bool, note func(string)) *ho
 		Version: version.String(), Environ: os.Environ(), Platform: platform(),
 		Worker: h.worker,
 		Remote: func(id task.ID) boundary.Remote { return &control.Client{Path: h.socket(id), Task: id} },
-		Serve:  h.serve, Unname: h.unname, Spawn: h.spawn, Remove: h.remove, Checks: h.checks, Usage: usage, Hook: h.hook, Print: printed, Decide: h.decide,
+		Serve:  h.serve, Unname: h.unname, Spawn: h.spawn, Remove: h.remove, Checks: h.checks, Machine: h.machine, Usage: usage, Hook: h.hook, Print: printed, Decide: h.decide,
 		Log: note,
 	}
 	cfg.Policies = h.policies()

@@ -393,6 +393,7 @@ func (a *app) renderDoctor(w io.Writer, r *task.DoctorReport) error {
 			t.printf("  %s not usable: %s\n", a.ui.mark(false), clean(b.Why))
 		}
 		features(b.Features)
+		features(b.Needs)
 		if len(b.Levels) > 0 {
 			var parts []string
 			for _, l := range b.Levels {
@@ -410,16 +411,17 @@ func (a *app) renderDoctor(w io.Writer, r *task.DoctorReport) error {
 		t.budget(r.Budget.Uses, r.Budget.Waiting)
 	}
 	var fixes [][]string
-	all := [][]task.Feature{r.Checks}
-	for _, b := range r.Backends {
-		all = append(all, b.Features)
-	}
-	for _, list := range all {
+	get := func(of string, list []task.Feature) {
 		for _, f := range list {
 			if !f.OK && f.Fix != "" {
-				fixes = append(fixes, []string{clean(f.Name), clean(f.Fix)})
+				fixes = append(fixes, []string{clean(strings.TrimSpace(of + " " + f.Name)), clean(f.Fix)})
 			}
 		}
+	}
+	get("", r.Checks)
+	for _, b := range r.Backends {
+		get(b.Name+":", b.Features)
+		get(b.Name+":", b.Needs)
 	}
 	if len(fixes) > 0 {
 		t.head("to get more")
