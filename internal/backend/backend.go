@@ -296,6 +296,13 @@ type Observation struct {
 	Seen   map[task.Axis]string
 }
 
+// Keyed is a Driver whose answer to Probe rests on more than this machine and the
+// worker.
+type Keyed interface {
+	// Key changes when that may have changed. Empty: no answer may be remembered.
+	Key() string
+}
+
 // Fresher is implemented by drivers whose Probe may answer from memory.
 type Fresher interface {
 	// Fresh is Probe that tries everything again.

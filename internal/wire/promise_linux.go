@@ -34,7 +34,7 @@ type promise struct {
 
 func remember(ds []backend.Driver, state string, worker func() (string, error)) []backend.Driver {
 	for i, d := range ds {
-		if d.Name() == linux.Name {
+		if _, keyed := d.(backend.Keyed); keyed || d.Name() == linux.Name {
 			ds[i] = &remembered{Driver: d, path: filepath.Join(state, "promise-"+d.Name()+".json"), worker: worker}
 		}
 	}
@@ -97,6 +97,13 @@ func (r *remembered) key() string {
 	k, err := linux.HostKey(w)
 	if err != nil {
 		return ""
+	}
+	if d, keyed := r.Driver.(backend.Keyed); keyed {
+		own := d.Key()
+		if own == "" {
+			return ""
+		}
+		k += "\n" + own
 	}
 	return k
 }

@@ -95,7 +95,7 @@ func asRoot(id *harness.Identity, name string) bool {
 	if harness.Backend() == "linux" || id.Inside() != 0 {
 		return false
 	}
-	return strings.Contains(name, "/proc/1/") || strings.HasPrefix(name, "make a ") && strings.HasSuffix(name, " in /dev")
+	return name == "be user 0 of the machine" || strings.Contains(name, "/proc/1/") || strings.HasPrefix(name, "make a ") && strings.HasSuffix(name, " in /dev")
 }
 
 // judge compares what happened inside with the control outside, property by

@@ -30,6 +30,17 @@ func each(t *testing.T, f func(t *testing.T, e *harness.Engine)) {
 	}
 }
 
+// first runs f with Docker, and with CAISSON_TEST_FULL=1 with every engine: the
+// driver is the same.
+func first(t *testing.T, f func(t *testing.T, e *harness.Engine)) {
+	for _, k := range kinds {
+		if k.name != "docker" && os.Getenv("CAISSON_TEST_FULL") == "" {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) { f(t, k.start(t)) })
+	}
+}
+
 // identity makes one that finds the engine.
 func identity(t *testing.T, e *harness.Engine, name string, uid int) *harness.Identity {
 	t.Helper()

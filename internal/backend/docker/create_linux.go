@@ -352,7 +352,7 @@ func (in *instance) generate(ctx context.Context) (*rootdir.Layout, error) {
 			}
 			layout.Binds = append(layout.Binds, backend.Mount{Source: filepath.Join(dir, "root/sys/gitconfig"), Target: "/etc/gitconfig"})
 		}
-	} else if layout, err = rootdir.Build(filepath.Join(dir, "root/sys"), s, in.ids.uid, in.ids.gid); err != nil {
+	} else if layout, err = rootdir.Build(filepath.Join(dir, "root/sys"), s, in.ids.uid, in.ids.gid, "/etc/hostname", "/etc/hosts", "/etc/resolv.conf"); err != nil {
 		return nil, err
 	}
 	// Readable by everybody inside, whatever the mask was; the folder itself is

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
@@ -60,6 +61,23 @@ func New(name string, cfg Config) backend.Driver { return &Driver{name: name, cf
 
 // Name implements backend.Driver.
 func (d *Driver) Name() string { return d.name }
+
+// Key implements backend.Keyed: an engine that was started anew has another socket.
+func (d *Driver) Key() string {
+	at, _, err := find(d.name, d.getenv)
+	if err != nil {
+		return ""
+	}
+	p, err := at.socket()
+	if err != nil {
+		return ""
+	}
+	var st syscall.Stat_t
+	if syscall.Stat(p, &st) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %d %d %d.%d", at, st.Dev, st.Ino, st.Ctim.Sec, st.Ctim.Nsec)
+}
 
 func (d *Driver) getenv(k string) string {
 	if d.cfg.Getenv == nil {

@@ -324,6 +324,10 @@ func (in *instance) nameLocked() string {
 	return nameOf(in.spec)
 }
 
+// awayTime is how long an engine may not answer before a removal is put off: it may
+// be starting anew.
+const awayTime = 5 * time.Second
+
 // removeLocked ends and removes the container and waits until the engine knows it
 // no more.
 func (in *instance) removeLocked(ctx context.Context) error {
@@ -335,6 +339,7 @@ func (in *instance) removeLocked(ctx context.Context) error {
 		r.External = formatExternal(in.id, in.engine.at)
 	}
 	var last error
+	begun := time.Now()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		id, err := in.engine.owned(ctx, r)
 		if missing(err) {
@@ -352,6 +357,9 @@ func (in *instance) removeLocked(ctx context.Context) error {
 			}
 		}
 		last = err
+		if unreachable(err) && time.Since(begun) > awayTime {
+			return err // it is tried again, when the engine may be there
+		}
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:

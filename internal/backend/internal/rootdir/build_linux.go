@@ -25,10 +25,11 @@ var notShown = map[string]bool{"dev": true, "proc": true, "sys": true, "run": tr
 var tops = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
 // Build makes the generated files below dir, which exists and is empty, and says
-// what the root of s is. uid and gid are the tools' inside. Nothing of what is made
-// may be written by anybody.
-func Build(dir string, s backend.Spec, uid, gid int) (*Layout, error) {
-	b := &build{dir: dir, spec: s, Layout: Layout{Links: map[string]string{}}}
+// what the root of s is. uid and gid are the tools' inside; needed are places that
+// the program which makes the root mounts something at by itself. Nothing of what is
+// made may be written by anybody.
+func Build(dir string, s backend.Spec, uid, gid int, needed ...string) (*Layout, error) {
+	b := &build{dir: dir, spec: s, needed: needed, Layout: Layout{Links: map[string]string{}}}
 	var err error
 	if s.Rootfs != "" {
 		err = b.prepared(uid, gid)
@@ -40,8 +41,9 @@ func Build(dir string, s backend.Spec, uid, gid int) (*Layout, error) {
 
 type build struct {
 	Layout
-	dir  string
-	spec backend.Spec
+	dir    string
+	spec   backend.Spec
+	needed []string
 }
 
 func (b *build) bind(source, target string) {
@@ -159,7 +161,7 @@ func (b *build) prepared(uid, gid int) error {
 	if err != nil {
 		return err
 	}
-	needed := []string{"/var/tmp", s.Home}
+	needed := append([]string{"/var/tmp", s.Home}, b.needed...)
 	for _, m := range Mounts(s) {
 		needed = append(needed, m.Target)
 	}
