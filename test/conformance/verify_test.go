@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/verify"
@@ -101,6 +103,49 @@ func TestVerify(t *testing.T) {
 			t.Errorf("left behind by refusals:\n%q\nbefore:\n%q", after, before)
 		}
 	})
+}
+
+// TestVerifyEnds ends a run in the middle: asked to, it takes everything away itself;
+// killed, the next one does.
+func TestVerifyEnds(t *testing.T) {
+	id := harness.NewIdentity(t, "user", harness.UserOf())
+	id.Env = append(id.Env, "TMPDIR="+id.Tmp)
+	before := leftovers(t, id)
+	for _, sig := range []os.Signal{os.Interrupt, os.Kill} {
+		ctx, cancel := context.WithTimeout(context.Background(), harness.Limit)
+		defer cancel()
+		cmd := id.Command(ctx, id.Dir, harness.Bin(), "verify", "--json", "--backend", "linux")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// A task of its own is there: its supervisor listens.
+		for {
+			if n, _ := filepath.Glob(id.Runtime + "/v*/*.sock"); len(n) > 0 {
+				break
+			}
+			if ctx.Err() != nil {
+				t.Fatal("no task was opened")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		err := cmd.Wait()
+		after := leftovers(t, id)
+		switch {
+		case sig == os.Interrupt && (cmd.ProcessState.ExitCode() != 130 || !slices.Equal(before, after)):
+			t.Errorf("interrupted: %v, left behind: %q", err, after)
+		case sig == os.Kill && len(after) == len(before):
+			t.Error("the control: a killed run leaves nothing")
+		}
+	}
+	if r := verified(t, id, 0, "--backend", "linux"); r.Verdict != task.VerifyHeld {
+		t.Errorf("the run after it: %s", r.Verdict)
+	}
+	if after := leftovers(t, id); !slices.Equal(before, after) {
+		t.Errorf("the run after a killed one leaves: %q", after)
+	}
 }
 
 // leftovers lists what verify could leave: its folders, and its processes.

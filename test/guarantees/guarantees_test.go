@@ -30,7 +30,7 @@ var pages = []struct {
 	render     func([]measured) string
 	columns    []string
 }{
-	{"GUARANTEES.md", "guarantees.json", renderGuarantees, []string{"linux", "linux, root", "docker, root", "podman, root"}},
+	{"GUARANTEES.md", "guarantees.json", renderGuarantees, []string{"linux", "linux, root", "docker", "docker, root", "podman, root"}},
 	{"comparison.md", "comparison.json", renderComparison, []string{"caisson linux", "caisson docker", "docker run", "bwrap", "devcontainer-like"}},
 }
 
@@ -148,7 +148,7 @@ func measure(t *testing.T) {
 	}
 	save(t, "guarantees.json", []measured{
 		backend(g.user, "linux", "linux"), backend(g.root, "linux, root", "linux"),
-		backend(g.root, "docker, root", "docker"), backend(g.root, "podman, root", "podman"),
+		backend(g.user, "docker", "docker"), backend(g.root, "docker, root", "docker"), backend(g.root, "podman, root", "podman"),
 	})
 
 	version := func(program string, args ...string) string {
@@ -169,7 +169,7 @@ func measure(t *testing.T) {
 	}
 	run := "docker run --rm --network bridge0 -v {dir}:{dir}:ro -v " + g.project + ":" + g.project + " -w " + g.project
 	save(t, "comparison.json", []measured{
-		backend(g.user, "caisson linux", "linux"), backend(g.root, "caisson docker", "docker"),
+		backend(g.user, "caisson linux", "linux"), backend(g.user, "caisson docker", "docker"),
 		other("docker run", run+" base {}", dockers, "the project and the program are mounted, nothing else is said: the command of many a recipe"),
 		other("bwrap", "bwrap --new-session --die-with-parent --unshare-pid --unshare-net --ro-bind / / --dev /dev --proc /proc --bind "+g.project+" "+g.project+" --chdir "+g.project+" {}", version("bwrap", "--version"),
 			"as sandboxes of agents call it: everything may be read, the project may be written, no network"),
