@@ -234,6 +234,7 @@ func (e *Engine) Start() error {
 	}
 	defer log.Close()
 	c := exec.Command(e.args[0], e.args[1:]...)
+	c.Dir = e.Dir // conmon leaves files where it was started
 	c.Env = append(os.Environ(), e.env...)
 	c.Stdout, c.Stderr, c.Dir = log, log, e.Dir // where a monitor of Podman's leaves files
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
