@@ -97,7 +97,7 @@ func strayMounts(s *Spec, ms []Mount) []string {
 	var out []string
 	for i := range ms {
 		m := &ms[i]
-		if !m.writable() || kernelFS[m.Type] || isDeviceNode(m.Point) {
+		if !m.writable() || kernelFS[m.Type] || isDeviceNode(m.Point) || coversProc(m) {
 			continue
 		}
 		planned := false
@@ -109,6 +109,13 @@ func strayMounts(s *Spec, ms []Mount) []string {
 		}
 	}
 	return out
+}
+
+// coversProc reports whether a mount is an empty device by which engines cover a
+// file of /proc. Whatever is written there is gone; a file elsewhere that had that
+// name would be nobody's either, below /proc.
+func coversProc(m *Mount) bool {
+	return m.Root == "/null" && (m.Type == "devtmpfs" || m.Type == "tmpfs") && strings.HasPrefix(m.Point, "/proc/")
 }
 
 // isDeviceNode names the places below /dev at which a node of the host is bound

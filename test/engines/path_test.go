@@ -97,6 +97,31 @@ func sumOfSeq(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
+// A user's own engine: commands are user 0 of its namespace, who is that user, and
+// the worker is another.
+func TestRootless(t *testing.T) {
+	e, uid := harness.Rootless(t)
+	id := identity(t, e, "rootless", uid)
+	repo := id.Repo(t, map[string]string{"a.txt": "one\n"})
+	open := id.Open(t, repo, "--backend", "podman")
+	if r := id.Caisson(t, repo, "exec", open, "--", "sh", "-c", "id -un; id -u; grep ^Uid: /proc/1/status; echo new >b.txt"); r.Exit != 0 || !strings.HasSuffix(r.Stdout, "\n0\nUid:\t1\t1\t1\t0\n") || strings.HasPrefix(r.Stdout, "root") {
+		t.Errorf("inside: %v", r)
+	}
+	v := harness.Decode[task.View](t, id.OK(t, repo, "show", "--json", open))
+	st, err := os.Stat(filepath.Join(v.TaskDir, "source", "b.txt"))
+	if err != nil || int(ownerOf(st)) != uid {
+		t.Errorf("the file belongs to %d, want %d (%v)", ownerOf(st), uid, err)
+	}
+	if v.Channel != "uid-split" {
+		t.Errorf("the channel is %s", v.Channel)
+	}
+	id.OK(t, repo, "apply", open)
+	if b, err := os.ReadFile(repo + "/b.txt"); err != nil || string(b) != "new\n" {
+		t.Errorf("applied: %q %v", b, err)
+	}
+	id.OK(t, repo, "close", open)
+}
+
 // What a container gets is what was asked for, as the engine says it.
 func TestShape(t *testing.T) {
 	both(t, first, func(t *testing.T, e *harness.Engine, id *harness.Identity) {

@@ -3,10 +3,14 @@ package harness
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,6 +30,7 @@ type Engine struct {
 	args   []string
 	env    []string
 	mark   string
+	as     *syscall.Credential // nil: root
 	daemon *exec.Cmd
 	exited chan struct{}
 }
@@ -75,6 +80,13 @@ func NeedsGrant(t testing.TB, grant string) {
 	if b := Backend(); grant == "userns" && b != "linux" {
 		t.Skipf("the backend %s has no --grant userns, and says so", b)
 	}
+}
+
+// engine reports whether id's boundaries may be an engine's.
+func (id *Identity) engine() bool {
+	return slices.ContainsFunc(id.Env, func(kv string) bool {
+		return strings.HasPrefix(kv, "CAISSON_ENGINE=") || strings.HasPrefix(kv, "DOCKER_HOST=") || strings.HasPrefix(kv, "CONTAINER_HOST=")
+	})
 }
 
 // OnlyLinux skips a test of what the backend under test has no part in.
@@ -130,7 +142,7 @@ func engine(t testing.TB, name string, start func() (*Engine, error)) *Engine {
 	engines.Lock()
 	defer engines.Unlock()
 	for _, e := range engines.all {
-		if e.Backend == name {
+		if e.Backend == name && e.as == nil {
 			return e
 		}
 	}
@@ -237,7 +249,7 @@ func (e *Engine) Start() error {
 	c.Dir = e.Dir // conmon leaves files where it was started
 	c.Env = append(os.Environ(), e.env...)
 	c.Stdout, c.Stderr, c.Dir = log, log, e.Dir // where a monitor of Podman's leaves files
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM, Credential: e.as}
 	exited, started := make(chan struct{}), make(chan error, 1)
 	go func() {
 		// The thread stays for the life of the daemon, which ends with it.
@@ -261,8 +273,18 @@ func (e *Engine) Start() error {
 			return fmt.Errorf("%s ended: %s", e.args[0], lines[len(lines)-1])
 		default:
 		}
-		if out, err := e.Command("version").CombinedOutput(); err == nil {
-			return os.Chmod(strings.TrimPrefix(e.Host, "unix://"), 0o666)
+		// Podman's command line does not ask its service: the socket says that it is there.
+		socket := strings.TrimPrefix(e.Host, "unix://")
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = conn.Close()
+		}
+		var out []byte
+		if err == nil {
+			out, err = e.Command("version").CombinedOutput()
+		}
+		if err == nil {
+			return os.Chmod(socket, 0o666)
 		} else if time.Now().After(end) {
 			return fmt.Errorf("%s does not answer: %s", e.args[0], out)
 		}
@@ -295,6 +317,9 @@ func (e *Engine) Command(args ...string) *exec.Cmd {
 		c = exec.Command("docker", append([]string{"-H", e.Host}, args...)...)
 	}
 	c.Env = append(os.Environ(), e.env...)
+	if e.as != nil {
+		c.Dir, c.SysProcAttr = e.Dir, &syscall.SysProcAttr{Credential: e.as}
+	}
 	return c
 }
 
@@ -365,4 +390,64 @@ func (e *Engine) stop() error {
 		_ = os.Remove(g)
 	}
 	return errors.Join(err, os.RemoveAll(e.Dir))
+}
+
+// Rootless returns a Podman of an ordinary user of this machine who has subordinate
+// ids, and that user's id. It skips the test where there is none.
+func Rootless(t testing.TB) (*Engine, int) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("to become a user with subordinate ids needs root")
+	}
+	b, err := os.ReadFile("/etc/subuid")
+	if err != nil {
+		t.Skipf("no user of this machine has subordinate ids: %v", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		name, _, _ := strings.Cut(line, ":")
+		u, err := user.Lookup(name)
+		if err != nil || u.Uid == "0" {
+			continue
+		}
+		uid, _ := strconv.Atoi(u.Uid)
+		gid, _ := strconv.Atoi(u.Gid)
+		e, err := rootless(uid, gid)
+		if err != nil {
+			t.Skipf("Podman cannot be started as %s: %v", name, err)
+		}
+		engines.Lock()
+		engines.all = append(engines.all, e)
+		engines.Unlock()
+		return e, uid
+	}
+	t.Skip("no user of this machine has subordinate ids (useradd gives a new one some)")
+	return nil, 0
+}
+
+func rootless(uid, gid int) (*Engine, error) {
+	for _, name := range []string{"podman", "conmon", "runc", "newuidmap"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return nil, err
+		}
+	}
+	e, err := newEngine("podman")
+	if err != nil {
+		return nil, err
+	}
+	e.Backend, e.as = "podman", &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	conf := filepath.Join(e.Dir, "containers.conf")
+	text := "[containers]\ndefault_ulimits = [\"nofile=1024:1024\",\"nproc=1000:1000\"]\n[engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n"
+	err = os.WriteFile(conf, []byte(text), 0o644)
+	for _, d := range []string{"home", "xdg", "own"} {
+		err = errors.Join(err, os.Mkdir(filepath.Join(e.Dir, d), 0o700), os.Chown(filepath.Join(e.Dir, d), uid, gid))
+	}
+	if err = errors.Join(err, os.Chown(e.Dir, uid, gid)); err != nil {
+		return nil, err
+	}
+	e.env = []string{"CONTAINERS_CONF=" + conf, "HOME=" + filepath.Join(e.Dir, "home"), "XDG_RUNTIME_DIR=" + filepath.Join(e.Dir, "xdg"), "TMPDIR=" + filepath.Join(e.Dir, "own")}
+	e.args = append(e.podman(), "system", "service", "--time", "0", e.Host)
+	if err := e.Start(); err != nil {
+		return nil, errors.Join(err, e.stop())
+	}
+	return e, nil
 }

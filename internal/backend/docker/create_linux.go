@@ -65,7 +65,7 @@ func (k *known) option(name string) bool {
 	})
 }
 
-func (k *known) rootless() bool { return k.option("rootless") }
+func (k *known) rootless() bool { return k.system.Rootless || k.option("rootless") }
 
 // Create implements backend.Driver.
 func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, error) {
@@ -270,6 +270,9 @@ func (in *instance) greet(ctx context.Context, conn *attached) error {
 		return task.Errorf(task.CodeUnavailable, op, "the worker did not answer from inside the container: %v; %s", err, printable(text, 600)).
 			WithHint("run `caisson doctor` to see what this engine can do")
 	case r.OK:
+		in.mu.Lock()
+		in.boot, in.begun = r.Boot, r.Start
+		in.mu.Unlock()
 		if r.Seccomp != 2 {
 			in.finding(task.Finding{ID: "engine-no-seccomp", Axis: task.KRN, Cap: task.MaxLevel(task.KRN), Text: "the engine starts containers without a system call filter; tools have this program's, the worker has none",
 				Fix: "an engine with seccomp; start it without seccomp-profile unconfined"})
@@ -391,6 +394,11 @@ func (in *instance) mounts(l *rootdir.Layout) ([]mount, error) {
 	}
 	for _, b := range l.Binds {
 		add(b.Source, b.Target, false)
+		if b.Target == "/etc" && s.Image == "" && s.Rootfs == "" {
+			// Podman puts files of its own over these two where nobody else does.
+			add(filepath.Join(b.Source, "passwd"), "/etc/passwd", false)
+			add(filepath.Join(b.Source, "group"), "/etc/group", false)
+		}
 	}
 	for _, m := range rootdir.Mounts(s) {
 		if _, err := os.Stat(m.Source); err != nil {

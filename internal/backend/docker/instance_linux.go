@@ -38,6 +38,8 @@ type instance struct {
 	id        string // of the container
 	named     bool   // it may exist under its name, though the engine did not say so
 	conn      *attached
+	boot      string // of the machine on which the worker runs
+	begun     uint64 // when it began
 	dialed    bool
 	gone      bool
 	resources []backend.Resource // as recorded, when found again
@@ -106,6 +108,10 @@ func (in *instance) verify(ctx context.Context) error {
 		return task.Errorf(task.CodeUnavailable, "docker.verify", "the engine did not make what was asked for: %s", why).
 			WithHint("nothing was executed; `caisson doctor` shows what this engine can do")
 	}
+	if why := in.unlimited(c.HostConfig); why != "" {
+		in.finding(task.Finding{ID: "no-cgroup", Axis: task.RES, Cap: 1, Text: "the engine sets no limit on all processes together: " + why + "; sizes of folders in memory and the duration bound them",
+			Fix: "root's engine, or control groups v2 that are delegated to this user"})
+	}
 	return nil
 }
 
@@ -141,10 +147,18 @@ func (in *instance) differs(c *containerInfo) string {
 		return "something can be written that was not asked for: " + strayMount(c, in)
 	case len(added()) > 0:
 		return "it has the capabilities " + strings.Join(added(), ", ")
+	}
+	return ""
+}
+
+// unlimited says which limit the engine did not set; empty: none. A user's engine
+// cannot where control groups are not delegated to that user.
+func (in *instance) unlimited(h *hostConfig) string {
+	switch {
 	case h.Memory != in.limits.MemoryBytes:
-		return fmt.Sprintf("its memory is limited to %d bytes, not %d", h.Memory, in.limits.MemoryBytes)
+		return fmt.Sprintf("memory is limited to %d bytes, not %d", h.Memory, in.limits.MemoryBytes)
 	case h.PidsLimit != int64(in.limits.Pids):
-		return fmt.Sprintf("its processes are limited to %d, not %d", h.PidsLimit, in.limits.Pids)
+		return fmt.Sprintf("processes are limited to %d, not %d", h.PidsLimit, in.limits.Pids)
 	}
 	return ""
 }
@@ -187,13 +201,16 @@ func (in *instance) Observe(ctx context.Context) (backend.Observation, error) {
 	o.Alive = true
 	g := groupsOf(c.State.Pid, c.ID)
 	if g != nil {
-		o.WorkerPID = c.State.Pid
 		g.measure(&o)
+	}
+	here := in.here(c.State.Pid)
+	if here {
+		o.WorkerPID = c.State.Pid
 	}
 	if found {
 		return o, nil
 	}
-	if in.differs(c) == "" && g != nil {
+	if in.differs(c) == "" && here {
 		// What differs looked at is how the engine makes these; a user's own id is
 		// apart from the machine's only where a user's engine maps it.
 		o.Told = []string{"pid", "ipc", "uts", "net", "mnt", "cgroup"}
@@ -201,6 +218,9 @@ func (in *instance) Observe(ctx context.Context) (backend.Observation, error) {
 	switch why := in.differs(c); {
 	case why != "":
 		o.Seen[task.RES] = why
+	case in.unlimited(c.HostConfig) != "":
+		o.Levels[task.RES] = 1
+		o.Seen[task.RES] = in.unlimited(c.HostConfig) + "; sizes of folders in memory and the duration only"
 	case g != nil && g.limit("memory", "memory.limit_in_bytes", "memory.max") == in.limits.MemoryBytes && g.limit("pids", "pids.max", "pids.max") == int64(in.limits.Pids):
 		o.Levels[task.RES] = 2
 		o.Seen[task.RES] = fmt.Sprintf("the container's limits read back: memory %d bytes, %d pids", in.limits.MemoryBytes, in.limits.Pids)
@@ -212,6 +232,20 @@ func (in *instance) Observe(ctx context.Context) (backend.Observation, error) {
 		o.Seen[task.RES] = "the engine cannot limit memory and processes together, or did not; sizes of folders in memory and the duration only"
 	}
 	return o, nil
+}
+
+// here reports whether the engine's number of the worker names it on this machine
+// too: an engine in a virtual machine counts other processes.
+func (in *instance) here(pid int) bool {
+	in.mu.Lock()
+	boot, begun := in.boot, in.begun
+	in.mu.Unlock()
+	own, err := sys.BootID()
+	if err != nil || boot == "" || own != boot || begun == 0 || pid <= 0 {
+		return false
+	}
+	at, err := guest.StartTime("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && at == begun
 }
 
 // groups are the control groups of a container's first process, by controller; the

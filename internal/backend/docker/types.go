@@ -35,6 +35,7 @@ type systemInfo struct {
 	OSType          string
 	OperatingSystem string
 	DefaultRuntime  string
+	Rootless        bool // Podman's
 	Name            string
 }
 

@@ -72,6 +72,9 @@ func enter(p *Plan, r *Report) (int, error) {
 	if err := look(p, r); err != nil {
 		return -1, err
 	}
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	r.Boot = strings.TrimSpace(string(boot))
+	r.Start, _ = StartTime("/proc/self/stat")
 	return keepSettings(p)
 }
 

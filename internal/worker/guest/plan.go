@@ -54,6 +54,10 @@ type Report struct {
 	Error string `json:"error,omitempty"`
 	Owner int    `json:"owner"` // with WhyOwner: whose they are
 
+	// By these its process is known from outside, where it can be seen there: the
+	// machine's boot, and when the process began, in ticks since then.
+	Boot  string `json:"boot,omitempty"`
+	Start uint64 `json:"start,omitempty"`
 	// What the worker reads of itself, as the kernel says it.
 	UID        int    `json:"uid"`
 	CapEff     string `json:"cap_eff,omitempty"`
