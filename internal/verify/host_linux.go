@@ -166,10 +166,7 @@ func (m *campaign) forge(ctx context.Context, t *task.View, h *hostProbe) error 
 // caisson's look at it that starts git on the host.
 func (m *campaign) plantGit(ctx context.Context, t *task.View, h *hostProbe) error {
 	mark := m.open + "/mark"
-	if err := os.Mkdir(mark, 0o777); err != nil {
-		return err
-	}
-	if err := os.Chmod(mark, 0o777); err != nil {
+	if err := os.Mkdir(mark, 0o755); err != nil {
 		return err
 	}
 	if r, err := m.inside(ctx, t.ID, "plant-git", m.repo, mark+"/task"); err != nil {

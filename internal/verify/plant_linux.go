@@ -101,7 +101,7 @@ func clearStale(ctx context.Context, dirs sys.Dirs, program string) {
 		if err != nil {
 			continue // it runs
 		}
-		w := &world{private: at, runtime: filepath.Join(dirs.Runtime, "v"+tag), open: filepath.Join(os.TempDir(), prefix+tag), held: []*sys.FileLock{lock}}
+		w := &world{tag: tag, private: at, runtime: filepath.Join(dirs.Runtime, "v"+tag), open: filepath.Join(os.TempDir(), prefix+tag), held: []*sys.FileLock{lock}}
 		(&product{world: w, program: program, environ: os.Environ()}).closeAll(ctx)
 		w.end()
 	}
@@ -149,11 +149,18 @@ func lookup(environ []string) func(string) string {
 	}
 }
 
+// shared are folders of the machine in which root has listeners; their names there
+// are w.Tag with the ends of socketKinds.
+var (
+	shared      = []string{"/run", "/dev/shm"}
+	socketKinds = map[string]string{"unix": ".stream", "unixgram": ".dgram", "unixpacket": ".seq"}
+)
+
 func (w *world) plantSockets(env func(string) string) error {
 	tag := w.tag[:4]
 	dirs := []string{w.open, w.private, w.runtime}
 	if os.Geteuid() == 0 {
-		dirs = append(dirs, "/run", "/dev/shm")
+		dirs = append(dirs, shared...)
 	} else {
 		w.notes = append(w.notes, "no listener directly below /run: an unprivileged user makes none there")
 	}
@@ -166,7 +173,7 @@ func (w *world) plantSockets(env func(string) string) error {
 			w.notes = append(w.notes, "no listener in "+d+": its name is too long for a socket")
 			continue
 		}
-		for kind, ext := range map[string]string{"unix": ".stream", "unixgram": ".dgram", "unixpacket": ".seq"} {
+		for kind, ext := range socketKinds {
 			if err := w.unix("P16", kind, p+ext); err != nil {
 				return fmt.Errorf("no sentinel at %s%s: %w", p, ext, err)
 			}
@@ -189,7 +196,7 @@ func (w *world) plantSockets(env func(string) string) error {
 	}
 	for _, k := range real {
 		if fi, err := os.Stat(k[1]); err == nil && filepath.IsAbs(k[1]) && fi.Mode()&os.ModeSocket != 0 {
-			w.Known = append(w.Known, k) // the machine's own: the control connects and hangs up
+			w.Known, w.Real = append(w.Known, k), append(w.Real, k[1])
 		}
 	}
 	// No part of them stands in the name of a file: lists of sockets are searched for it.
@@ -330,6 +337,13 @@ func (w *world) end() {
 	for _, d := range []string{w.open, w.runtime} {
 		if d != "" {
 			_ = os.RemoveAll(d)
+		}
+	}
+	if w.tag != "" && os.Geteuid() == 0 { // of a run that was killed
+		for _, d := range shared {
+			for _, ext := range socketKinds {
+				_ = os.Remove(d + "/" + prefix + w.tag + ext)
+			}
 		}
 	}
 	// The lock goes last: without it another run would take this one for dead.

@@ -108,9 +108,10 @@ func TestVerify(t *testing.T) {
 // TestVerifyEnds ends a run in the middle: asked to, it takes everything away itself;
 // killed, the next one does.
 func TestVerifyEnds(t *testing.T) {
-	id := harness.NewIdentity(t, "user", harness.UserOf())
+	id := harness.NewIdentity(t, "self", os.Getuid()) // as root more is planted
 	id.Env = append(id.Env, "TMPDIR="+id.Tmp)
 	before := leftovers(t, id)
+	var planted []string
 	for _, sig := range []os.Signal{os.Interrupt, os.Kill} {
 		ctx, cancel := context.WithTimeout(context.Background(), harness.Limit)
 		defer cancel()
@@ -128,6 +129,16 @@ func TestVerifyEnds(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
+		// What root has in folders that others plant in too goes by its own name.
+		names, _ := filepath.Glob(id.State + "/verify-*")
+		if len(names) != 1 {
+			t.Fatalf("runs: %q", names)
+		}
+		own, _ := filepath.Glob("/run/caisson-verify-" + strings.TrimPrefix(filepath.Base(names[0]), "verify-") + ".*")
+		if id.UID == 0 && len(own) == 0 {
+			t.Error("the control: nothing is planted in /run")
+		}
+		planted = append(planted, own...)
 		if err := cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
@@ -145,6 +156,11 @@ func TestVerifyEnds(t *testing.T) {
 	}
 	if after := leftovers(t, id); !slices.Equal(before, after) {
 		t.Errorf("the run after a killed one leaves: %q", after)
+	}
+	for _, p := range planted {
+		if _, err := os.Lstat(p); err == nil {
+			t.Errorf("%s is still there", p)
+		}
 	}
 }
 

@@ -113,6 +113,7 @@ type Config struct {
 	Work      string   // a folder that may be written
 	Unix      []string // prefixes; listeners at .stream, .dgram, .seq
 	Known     [][2]string
+	Real      []string // of Known, those of the machine itself: outside only the right to connect is tried
 	Abstract  []string
 	Net       []string // host:port with a TCP listener
 	Env       []string // names of the caller's variables

@@ -100,7 +100,12 @@ func sockets() {
 		add("P16", "connect half a pair to "+prefix+".dgram", func() error { return fromPair(prefix + ".dgram") })
 	}
 	for _, k := range c.Known {
-		add(k[0], "connect to "+k[1], func() error { return dial(unix.SOCK_STREAM, &unix.SockaddrUnix{Name: k[1]}) })
+		add(k[0], "connect to "+k[1], func() error {
+			if !c.Inside && slices.Contains(c.Real, k[1]) { // what listens there is not to be disturbed
+				return unix.Access(k[1], unix.W_OK)
+			}
+			return dial(unix.SOCK_STREAM, &unix.SockaddrUnix{Name: k[1]})
+		})
 	}
 	for _, n := range c.Abstract {
 		add("P17", "connect to @"+n, func() error { return dial(unix.SOCK_STREAM, &unix.SockaddrUnix{Name: "@" + n}) })
