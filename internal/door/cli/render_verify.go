@@ -43,6 +43,9 @@ func (a *app) renderVerify(w io.Writer, r *task.VerifyReport) error {
 			}
 			t.printf("               %s %s\n", a.ui.paint(resultColors[p.Result], "worked:"), clean(b))
 		}
+		if p.Result != task.VerifyHeld && p.Result != task.VerifyBroken {
+			t.printf("               %s\n", clean(p.Why))
+		}
 		if a.ui.verbose {
 			for _, x := range p.Unclear {
 				t.printf("               %s\n", clean(x))
@@ -50,8 +53,6 @@ func (a *app) renderVerify(w io.Writer, r *task.VerifyReport) error {
 			for _, x := range append(append([]string{}, p.NoControl...), p.NotTried...) {
 				t.printf("               without a control, %s\n", clean(x))
 			}
-		} else if p.Result != task.VerifyHeld && p.Result != task.VerifyBroken {
-			t.printf("               %s\n", clean(p.Why))
 		}
 	}
 	t.printf("  %s: %d held, %d broken, %d open, %d not shown, %d not tried\n", a.ui.paint(bold, "together"), count[task.VerifyHeld], count[task.VerifyBroken], count[task.VerifyOpen], count[task.VerifyNotShown], count[task.VerifyNotTried])
