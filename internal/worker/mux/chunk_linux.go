@@ -39,6 +39,7 @@ const (
 	passIn   = 'i' // the receiver reads: standard input
 	passOut  = 'o' // the receiver writes: standard output
 	passTTY  = 't' // a terminal; rows and columns follow
+	passSame = 's' // what the stream before it in this frame, of that number, is: standard error with output
 	passBlob = 'b' // a regular file; its content comes in blob chunks
 )
 

@@ -116,8 +116,9 @@ func (c *Conn) Send(p []byte, fds []int) error {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	kind, op := frame.Peek(p)
+	same := map[[2]uint64]uint32{} // streams of this frame, by what they lead to
 	for i, fd := range fds {
-		if err := c.pass(fd, i, kind, op); err != nil {
+		if err := c.pass(fd, i, kind, op, same); err != nil {
 			return err
 		}
 	}
@@ -138,14 +139,23 @@ func (c *Conn) Send(p []byte, fds []int) error {
 }
 
 // pass announces one descriptor, which stays the caller's. nth is its place among
-// those of the frame.
-func (c *Conn) pass(fd, nth int, kind frame.Kind, op uint64) error {
+// those of the frame. What leads to one place stays one, so that the order is kept
+// in which a program writes to both.
+func (c *Conn) pass(fd, nth int, kind frame.Kind, op uint64, same map[[2]uint64]uint32) error {
 	if c.inside || kind != frame.Request {
 		return c.passContent(fd)
 	}
 	what, body, err := look(fd, nth)
 	if err != nil {
 		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	place := [2]uint64{uint64(st.Dev), st.Ino}
+	if id, twice := same[place]; twice && what == passOut {
+		return c.write(passChunk, id, []byte{passSame})
 	}
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -156,6 +166,9 @@ func (c *Conn) pass(fd, nth int, kind frame.Kind, op uint64) error {
 	if err != nil {
 		e.close()
 		return err
+	}
+	if what == passOut {
+		same[place] = s.id
 	}
 	err = c.write(passChunk, s.id, body)
 	if err != nil {
@@ -298,6 +311,19 @@ func (c *Conn) takePass(ch chunk) error {
 		c.blob = b
 		return c.settleBlob()
 	}
+	if what == passSame && c.inside {
+		for _, s := range c.passed {
+			if s.id == ch.stream {
+				fd, err := unix.FcntlInt(uintptr(c.pending[s.at]), unix.F_DUPFD_CLOEXEC, 3)
+				if err != nil {
+					return err
+				}
+				c.pending = append(c.pending, fd)
+				return nil
+			}
+		}
+		return ErrChunk
+	}
 	if !c.inside || ch.stream%2 != 1 || c.stream(ch.stream) != nil {
 		return ErrChunk
 	}
@@ -315,6 +341,7 @@ func (c *Conn) takePass(ch chunk) error {
 	c.mu.Lock()
 	c.streams[s.id] = s
 	c.mu.Unlock()
+	s.at = len(c.pending)
 	c.pending, c.passed = append(c.pending, given), append(c.passed, s)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -159,6 +160,33 @@ func TestStreamsMoveBothWays(t *testing.T) {
 	}
 	if b, err := io.ReadAll(errR); err != nil || string(b) != "done" {
 		t.Errorf("standard error: %q, %v", b, err)
+	}
+}
+
+// Output and errors that lead to one place come there in the order in which they
+// were written.
+func TestOrderOfOnePlace(t *testing.T) {
+	host, inside, _, _ := channel(t)
+	inR, _ := pipe(t)
+	outR, outW := pipe(t)
+	prog := run(t, host, inside, 7, inR, outW, outW)
+	outW.Close()
+	reading(t, host)
+	reading(t, inside)
+	var want strings.Builder
+	go func() {
+		for i := range 2000 {
+			_, _ = prog[1+i%2].WriteString(strconv.Itoa(i) + "\n")
+		}
+		for _, f := range prog {
+			f.Close()
+		}
+	}()
+	for i := range 2000 {
+		want.WriteString(strconv.Itoa(i) + "\n")
+	}
+	if got, err := io.ReadAll(outR); err != nil || string(got) != want.String() {
+		t.Errorf("%d bytes in another order, %v", len(got), err)
 	}
 }
 
@@ -344,6 +372,7 @@ func TestChunksThatCannotBe(t *testing.T) {
 		"content without a file":        {{kind: blobChunk, body: []byte("x")}},
 		"more content than said":        {{kind: passChunk, body: []byte{passBlob, 0, 0, 0, 0, 0, 0, 0, 1}}, {kind: blobChunk, body: []byte("xy")}},
 		"a frame before its file":       {{kind: passChunk, body: []byte{passBlob, 0, 0, 0, 0, 0, 0, 0, 1}}, {kind: bytesChunk, stream: 1, body: []byte("x")}},
+		"the same from inside":          {{kind: passChunk, stream: 1, body: []byte{passSame}}},
 		"half a mark":                   {{kind: markChunk, body: []byte("1234567")}},
 	}
 	for name, cs := range cases {

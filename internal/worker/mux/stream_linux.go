@@ -32,6 +32,7 @@ type stream struct {
 	op   uint64
 	what byte
 	end  end
+	at   int // inside: its place among the descriptors of its frame
 
 	mu      sync.Mutex
 	moved   *sync.Cond
