@@ -458,6 +458,9 @@ func (in *instance) config(image *imageInfo, mounts []mount) *containerConfig {
 		"/tmp": "rw,exec,nosuid,nodev,mode=1777,size=" + size, "/var/tmp": "rw,exec,nosuid,nodev,mode=1777,size=" + size,
 		s.Home: "rw,exec,nosuid,nodev,size=" + size + "," + home,
 	}
+	if in.known.version.podman() {
+		memory["/run"] = "ro,noexec,nosuid,nodev,mode=0755,size=64k" // else it makes one that can be written
+	}
 	for _, m := range mounts {
 		delete(memory, m.Target)
 	}
@@ -474,6 +477,10 @@ func (in *instance) config(image *imageInfo, mounts []mount) *containerConfig {
 	if in.known.option("userns") {
 		mode = "host" // remapped ids would not be the owners of the task's files
 	}
+	security := []string{"no-new-privileges"}
+	if in.known.version.podman() {
+		security = append(security, "mask="+strings.Join(masked, ":")) // its only way to hear of them
+	}
 	return &containerConfig{
 		Image: image.ID, Entrypoint: []string{workerAt, "guest"}, Cmd: []string{}, Env: []string{}, User: "0:0", WorkingDir: "/",
 		Hostname: rootdir.Hostname(s), OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true, NetworkDisabled: true,
@@ -481,7 +488,7 @@ func (in *instance) config(image *imageInfo, mounts []mount) *containerConfig {
 		Labels: map[string]string{labelInstance: s.Instance, labelTask: string(s.Task), labelToken: s.Token, labelOwner: strconv.Itoa(s.Identity.UID), labelBoot: boot},
 		HostConfig: &hostConfig{
 			NetworkMode: "none", IpcMode: "private", UsernsMode: mode, ReadonlyRootfs: true,
-			CapDrop: []string{"ALL"}, CapAdd: guest.Needed, SecurityOpt: []string{"no-new-privileges"},
+			CapDrop: []string{"ALL"}, CapAdd: guest.Needed, SecurityOpt: security,
 			Tmpfs: memory, Mounts: mounts, Memory: l.MemoryBytes, MemorySwap: l.MemoryBytes, NanoCpus: int64(l.CPUs * 1e9), PidsLimit: int64(l.Pids),
 			ShmSize: tmpfsSize(l), Ulimits: in.ulimits(), LogConfig: logConfig{Type: "none"}, RestartPolicy: restartPolicy{Name: "no"}, Binds: []string{},
 			MaskedPaths: masked, ReadonlyPaths: fixed,
