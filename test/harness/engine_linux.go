@@ -296,7 +296,14 @@ func (e *Engine) Stop() error {
 	if e.daemon == nil {
 		return nil
 	}
-	_ = e.daemon.Process.Signal(syscall.SIGTERM)
+	if e.as != nil {
+		// It starts itself anew as a child, in the user namespace. It was not waited for
+		// yet, so the group is its own.
+		_ = syscall.Kill(-e.daemon.Process.Pid, syscall.SIGTERM)
+		defer e.endPause()
+	} else {
+		_ = e.daemon.Process.Signal(syscall.SIGTERM)
+	}
 	select {
 	case <-e.exited:
 	case <-time.After(time.Minute):
@@ -305,6 +312,23 @@ func (e *Engine) Stop() error {
 	}
 	e.daemon = nil
 	return nil
+}
+
+// endPause ends the process by which a user's Podman keeps its namespace, which it
+// leaves behind.
+func (e *Engine) endPause() {
+	_ = filepath.WalkDir(e.Dir, func(p string, d os.DirEntry, err error) error {
+		if err != nil || d.Name() != "pause.pid" {
+			return nil
+		}
+		b, _ := os.ReadFile(p)
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if pid > 1 && strings.HasPrefix(string(status), "Name:\tpodman") && strings.Contains(string(status), fmt.Sprintf("\nUid:\t%d\t", e.as.Uid)) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		return nil
+	})
 }
 
 // Command prepares the engine's own command line.
