@@ -145,7 +145,8 @@ type Capabilities struct {
 	Findings []task.Finding
 	Version  string
 	Userns   Variant // what differs when Spec.Userns is set
-	Way      Variant // what differs when Spec.Way is set
+	Way      Variant // what differs when Spec.Way is set, or anything that goes with it
+	Inward   Variant // what differs when the host connects to servers inside
 	Images   bool    // Spec.Image can be fulfilled; the levels of Rootfs are its too
 }
 

@@ -14,6 +14,7 @@ import (
 // that brings more; what is behind a sufficient one is not looked at. Nothing is made
 // here, so nothing falls back: a backend is taken before the first effect, or none is.
 func (m *Manager) choose(ctx context.Context, d *decided, id task.ID, argv []string) error {
+	d.grants = slices.Clip(d.grants) // each trial adds its own
 	fresh := *d
 	err := m.weigh(ctx, d, id, argv)
 	if err != nil && !elsewhere(err) || err == nil && !d.explain && len(d.plan.Plan.Missing) == 0 {

@@ -42,6 +42,8 @@ func TestChoose(t *testing.T) {
 	usable := func(v task.Vector) backend.Capabilities { return backend.Capabilities{Usable: true, Levels: v} }
 	images := usable(ordinary)
 	images.Images = true
+	closed := usable(ordinary)
+	closed.Inward = backend.Variant{Why: "no way in", Fix: "another one"}
 	broken := backend.Capabilities{Why: "no namespaces", Fix: "allow them"}
 	at := policy.Origin{Source: task.SourceOperator, Where: "p:1"}
 	names := func(n ...string) policy.Set[[]string] { return policy.Set[[]string]{Value: n, From: at} }
@@ -78,6 +80,8 @@ func TestChoose(t *testing.T) {
 		{name: "an image leads to one that takes images", drivers: map[string]backend.Capabilities{"linux": usable(ordinary), "docker": images}, req: task.Request{Image: "x"}, want: "docker", why: map[string]string{"linux": "takes no images"}},
 		{name: "an image, and one that takes none was asked for", drivers: map[string]backend.Capabilities{"linux": usable(ordinary), "docker": images}, req: task.Request{Image: "x", Backend: "linux"}, code: task.CodeUnsupported},
 		{name: "an image, and none takes one", drivers: map[string]backend.Capabilities{"linux": usable(ordinary), "docker": usable(ordinary)}, req: task.Request{Image: "x"}, code: task.CodeUnsupported},
+		{name: "a published port leads to one that can be reached", drivers: map[string]backend.Capabilities{"linux": closed, "docker": usable(ordinary)}, req: task.Request{Publish: []string{"8080"}}, want: "docker", why: map[string]string{"linux": "--publish 8080: no way in"}},
+		{name: "a published port, and one that cannot be reached was asked for", drivers: map[string]backend.Capabilities{"linux": closed, "docker": usable(ordinary)}, req: task.Request{Publish: []string{"8080"}, Backend: "linux"}, code: task.CodeUnsupported},
 		{name: "one that there is not", drivers: map[string]backend.Capabilities{"linux": usable(ordinary)}, req: task.Request{Backend: "vm"}, code: task.CodeUnavailable},
 	} {
 		t.Run(c.name, func(t *testing.T) {

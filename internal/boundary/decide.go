@@ -160,8 +160,8 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 	if v := d.caps.Userns; d.spec.Userns && d.caps.Usable && v.Why != "" {
 		return task.Errorf(task.CodeUnsupported, "plan", "%s", v.Why).WithHint("%s", v.Fix)
 	}
-	if v := d.caps.Way; d.spec.Way != nil && d.caps.Usable && v.Why != "" {
-		return task.Errorf(task.CodeUnsupported, "plan", "%s", v.Why).WithHint("%s", v.Fix)
+	if err := d.connects(); err != nil {
+		return err
 	}
 	if d.spec.Image != "" && d.caps.Usable && !d.caps.Images {
 		return task.Errorf(task.CodeUnsupported, "plan", "--image: the backend %s takes no images", d.driver.Name()).

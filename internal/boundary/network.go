@@ -187,6 +187,36 @@ func (d *decided) wayOut() (*backend.Way, []task.Finding) {
 	return w, findings
 }
 
+// connects refuses, by its name, the first wish that needs a connection which the
+// backend of d cannot have cross the boundary.
+func (d *decided) connects() error {
+	var out []string
+	if mode := netMode(&d.req); mode != policy.NetNone {
+		out = append(out, "--net "+string(mode))
+	}
+	if d.req.Phase == phaseInstall {
+		out = append(out, "--phase install")
+	}
+	for _, g := range d.grants {
+		if g.Kind == grantLend || g.Kind == grantLendProd {
+			out = append(out, "the credential "+g.Value+" that is lent")
+		}
+	}
+	var in []string
+	for _, p := range d.req.Publish {
+		in = append(in, "--publish "+p)
+	}
+	for _, w := range []struct {
+		by []string
+		v  backend.Variant
+	}{{out, d.caps.Way}, {in, d.caps.Inward}} {
+		if len(w.by) > 0 && d.caps.Usable && w.v.Why != "" {
+			return task.Errorf(task.CodeUnsupported, "plan", "%s: %s", w.by[0], w.v.Why).WithHint("%s", w.v.Fix)
+		}
+	}
+	return nil
+}
+
 // readTLS finds out what of the TLS of a task is read on the host, and says so.
 func (d *decided) readTLS() []task.Finding {
 	d.read = d.leaving.ReadPlaces()

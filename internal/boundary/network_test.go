@@ -2,8 +2,10 @@ package boundary
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -52,6 +54,42 @@ func TestCheckNet(t *testing.T) {
 	for _, q := range []task.Request{{}, {Net: "none"}, {Net: "open"}, {Allow: []string{"a.test:443"}}, {Net: "registries", Allow: []string{"a.test:443"}}} {
 		if err := checkNet(&q); err != nil {
 			t.Errorf("%+v: %v", q, err)
+		}
+	}
+}
+
+// What needs a connection is refused by its name where the backend cannot have one
+// cross the boundary, whoever wished for it.
+func TestConnects(t *testing.T) {
+	none := backend.Capabilities{Usable: true, Way: backend.Variant{Why: "no way out", Fix: "x"}, Inward: backend.Variant{Why: "no way in", Fix: "x"}}
+	lent := []task.Grant{{Kind: grantLend, Value: "npm", Source: "operator"}}
+	for _, c := range []struct {
+		name string
+		d    decided
+		want string
+	}{
+		{"nothing", decided{}, ""},
+		{"a mode", decided{req: task.Request{Net: "open"}}, "--net open: no way out"},
+		{"a destination", decided{req: task.Request{Allow: []string{"a.example:443"}}}, "--net allowlist: no way out"},
+		{"an installation", decided{req: task.Request{Phase: phaseInstall}}, "--phase install: no way out"},
+		{"a credential that a policy lends", decided{grants: lent}, "the credential npm that is lent: no way out"},
+		{"one of production", decided{grants: []task.Grant{{Kind: grantLendProd, Value: "aws", Source: "flag"}}}, "the credential aws that is lent: no way out"},
+		{"a port", decided{req: task.Request{Publish: []string{"80:8080"}}}, "--publish 80:8080: no way in"},
+	} {
+		d := c.d
+		if err := d.connects(); err != nil {
+			t.Errorf("%s: refused where the backend can do it: %v", c.name, err)
+		}
+		d.caps = none
+		err := d.connects()
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || task.CodeOf(err) != task.CodeUnsupported {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
 }

@@ -129,8 +129,13 @@ func (d *Driver) check(s backend.Spec) error {
 	if s.Userns {
 		return task.Errorf(task.CodeUnsupported, op, "%s", noUserns).WithHint("%s", noUsernsFix)
 	}
-	if s.Way != nil {
-		return task.Errorf(task.CodeUnsupported, op, "%s", noWay).WithHint("%s", noWayFix)
+	for _, w := range []struct {
+		name string
+		set  bool
+	}{{"a way out", s.Way != nil}, {"certificates of its own", s.Trust != ""}, {"sockets of the host", len(s.Local) > 0}, {"known hosts of SSH", s.KnownHosts != ""}} {
+		if w.set {
+			return task.Errorf(task.CodeUnsupported, op, "%s: %s", w.name, noWay).WithHint("%s", noWayFix)
+		}
 	}
 	if s.Image != "" && s.Rootfs != "" {
 		return task.Errorf(task.CodeUsage, op, "a boundary has one root: --image and --rootfs exclude each other").WithHint("leave one of the two out")
@@ -142,8 +147,10 @@ func (d *Driver) check(s backend.Spec) error {
 const (
 	noUserns    = "--grant userns: an engine's own filter refuses user namespaces to what it starts"
 	noUsernsFix = "--backend linux can give it"
-	noWay       = "nothing can be reached from inside a boundary of this backend yet: --net and --allow need sockets of the host inside"
-	noWayFix    = "--backend linux has them; here only --net none"
+	noWay       = "nothing can be reached from inside a boundary of this backend yet, which needs sockets of the host inside"
+	noWayFix    = "--backend linux has them; here only --net none, without --allow, --lend and --phase install"
+	noInward    = "the host has no way to servers inside a boundary of this backend yet"
+	noInwardFix = "--backend linux has one; here leave --publish out"
 )
 
 // limitsOf fills in what l leaves open, from what the engine's machine has.

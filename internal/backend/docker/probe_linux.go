@@ -63,7 +63,7 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 		f.Detail, f.Fix = err.Error(), task.HintOf(err)
 	}
 	c.Features = append(c.Features, f, task.Feature{Name: "limits", OK: obs.Levels[task.RES] >= 2, Detail: obs.Seen[task.RES]})
-	c.Features = append(c.Features, task.Feature{Name: "egress", Detail: noWay, Fix: noWayFix}, task.Feature{Name: "grant-userns", Detail: noUserns, Fix: noUsernsFix})
+	c.Features = append(c.Features, task.Feature{Name: "egress", Detail: noWay, Fix: noWayFix}, task.Feature{Name: "publish", Detail: noInward, Fix: noInwardFix}, task.Feature{Name: "grant-userns", Detail: noUserns, Fix: noUsernsFix})
 	if err != nil {
 		return no(err)
 	}
@@ -87,6 +87,7 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	}
 	c.Userns = backend.Variant{Why: noUserns, Fix: noUsernsFix}
 	c.Way = backend.Variant{Why: noWay, Fix: noWayFix}
+	c.Inward = backend.Variant{Why: noInward, Fix: noInwardFix}
 	return c, nil
 }
 
