@@ -235,7 +235,7 @@ func wiredCalls(t *testing.T, id *harness.Identity) []wired {
 // wiredRest has the others.
 var wiredRest = []wired{
 	{keys: "backends.prefer", set: "backends: {prefer: [linux]}", not: "backends: {prefer: [docker]}", do: opened(), want: `"backend":"user `},
-	{keys: "backends.allowed", set: "backends: {allowed: [docker]}", not: "backends: {allowed: [docker, linux]}", do: says("plan -- true"), want: "the policy allows only the backends docker"},
+	{keys: "backends.allowed", set: "backends: {allowed: [vm]}", not: "backends: {allowed: [vm, linux]}", do: says("plan -- true"), want: "the policy allows only the backends vm"},
 	{keys: "limits.memory", set: "limits: {memory: 300m}", not: "limits: {memory: 301m}", do: says("plan --json -- true"), want: "314572800"},
 	{keys: "limits.cpus", set: "limits: {cpus: 0.25}", not: "limits: {cpus: 0.5}", do: says("plan --json -- true"), want: `"cpus": 0.25`},
 	{keys: "limits.pids", set: "limits: {pids: 333}", not: "limits: {pids: 334}", do: says("plan --json -- true"), want: `"pids": 333`},
