@@ -143,13 +143,3 @@ type containerSummary struct {
 	Labels map[string]string
 	State  string
 }
-
-type statsInfo struct {
-	PidsStats   struct{ Current int64 } `json:"pids_stats"`
-	MemoryStats struct{ Usage int64 }   `json:"memory_stats"`
-	CPUStats    struct {
-		CPUUsage struct {
-			Total int64 `json:"total_usage"`
-		} `json:"cpu_usage"`
-	} `json:"cpu_stats"`
-}

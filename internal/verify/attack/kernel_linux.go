@@ -15,11 +15,6 @@ import (
 
 func ptr[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
-func text(s string) uintptr {
-	p, _ := unix.BytePtrFromString(s)
-	return uintptr(unsafe.Pointer(p))
-}
-
 // sysCall is one system call with arguments that do no harm.
 type sysCall struct {
 	prop, name string

@@ -105,6 +105,7 @@ func fds([]string) {
 func spin(a []string) {
 	for range number(a, 0, 4) {
 		go func() {
+			//lint:ignore SA5002 to spin is what it is for
 			for {
 			}
 		}()
