@@ -41,7 +41,7 @@ var rooms = []room{
 
 	{dir: "internal/backend/all", may: []string{"internal/backend/..."}},
 	{dir: "internal/backend/backendtest", may: []string{"internal/task", "internal/sys", "internal/backend", "internal/worker"}},
-	{dir: "internal/backend/internal", may: []string{"internal/task", "internal/sys", "internal/backend"}},
+	{dir: "internal/backend/internal", may: []string{"internal/task", "internal/sys", "internal/backend", "internal/worker/guest"}},
 	{dir: "internal/service/all", may: []string{"internal/service/..."}},
 
 	{dir: "internal/audit", may: []string{"internal/task", "internal/sys", "internal/policy"}},

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/internal/foreign"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -165,7 +166,7 @@ func (d *Driver) Attach(ctx context.Context, rs []backend.Resource) (backend.Ins
 	for _, r := range rs {
 		switch r.Kind {
 		case kindFolder:
-			if r.External == "" && !ours(r.Name, r.Token) {
+			if r.External == "" && !foreign.Ours(r.Name, r.Token) {
 				continue
 			}
 			if _, err := os.Lstat(r.Name); err == nil {
@@ -286,46 +287,6 @@ func (d *Driver) List(ctx context.Context, inst string) ([]backend.Resource, err
 		out = append(out, backend.Resource{Kind: kindContainer, Name: strings.TrimPrefix(c.Names[0], "/"), External: formatExternal(c.ID, e.at)})
 	}
 	return out, nil
-}
-
-// ours reports whether a generated folder carries the token.
-func ours(dir, token string) bool {
-	b, err := os.ReadFile(filepath.Join(dir, tokenFile))
-	return err == nil && len(token) >= 16 && string(b) == token
-}
-
-// removeFolder removes a generated folder that is proven ours. One that is there
-// without a token was made a moment before its maker died, and is empty.
-func removeFolder(dir, token string) error {
-	if dir == "" {
-		return nil
-	}
-	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if !ours(dir, token) {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("the folder %s is not proven ours: %w", dir, err)
-		}
-		return nil
-	}
-	// The token goes last: what is left stays provable.
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, f := range entries {
-		if f.Name() == tokenFile {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(dir, f.Name())); err != nil {
-			return err
-		}
-	}
-	if err := os.Remove(filepath.Join(dir, tokenFile)); err != nil {
-		return err
-	}
-	return os.Remove(dir)
 }
 
 var _ = sys.RegisterFaults("docker.folder", "docker.created", "docker.attached", "docker.started", "docker.answered", "docker.removed")

@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/internal/foreign"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker/guest"
@@ -29,7 +28,7 @@ type instance struct {
 	known    *known
 	token    string
 	limits   task.Limits
-	ids      insiders
+	ids      foreign.Insiders
 	attached bool // found again: only good for Destroy
 
 	mu        sync.Mutex
@@ -65,7 +64,7 @@ func (in *instance) Findings() []task.Finding {
 }
 
 // Inside implements backend.Insider.
-func (in *instance) Inside() (uid, gid int) { return in.ids.uid, in.ids.gid }
+func (in *instance) Inside() (uid, gid int) { return in.ids.UID, in.ids.GID }
 
 // Resources implements backend.Instance.
 func (in *instance) Resources() []backend.Resource {
@@ -199,9 +198,9 @@ func (in *instance) Observe(ctx context.Context) (backend.Observation, error) {
 		return o, nil
 	}
 	o.Alive = true
-	g := groupsOf(c.State.Pid, c.ID)
+	g := foreign.GroupsOf(c.State.Pid, c.ID)
 	if g != nil {
-		g.measure(&o)
+		g.Measure(&o)
 	}
 	here := in.here(c.State.Pid)
 	if here {
@@ -221,7 +220,7 @@ func (in *instance) Observe(ctx context.Context) (backend.Observation, error) {
 	case in.unlimited(c.HostConfig) != "":
 		o.Levels[task.RES] = 1
 		o.Seen[task.RES] = in.unlimited(c.HostConfig) + "; sizes of folders in memory and the duration only"
-	case g != nil && g.limit("memory", "memory.limit_in_bytes", "memory.max") == in.limits.MemoryBytes && g.limit("pids", "pids.max", "pids.max") == int64(in.limits.Pids):
+	case g != nil && g.Limit("memory", "memory.limit_in_bytes", "memory.max") == in.limits.MemoryBytes && g.Limit("pids", "pids.max", "pids.max") == int64(in.limits.Pids):
 		o.Levels[task.RES] = 2
 		o.Seen[task.RES] = fmt.Sprintf("the container's limits read back: memory %d bytes, %d pids", in.limits.MemoryBytes, in.limits.Pids)
 	case g == nil && in.known.system.MemoryLimit && in.known.system.PidsLimit:
@@ -248,78 +247,6 @@ func (in *instance) here(pid int) bool {
 	return err == nil && at == begun
 }
 
-// groups are the control groups of a container's first process, by controller; the
-// unified one is "".
-type groups map[string]string
-
-// groupsOf finds them where the container runs under this kernel and is seen from
-// here: nil where the process of that number is not certainly the container's.
-func groupsOf(pid int, id string) groups {
-	if pid <= 0 || len(id) < 12 {
-		return nil
-	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
-	if err != nil || !strings.Contains(string(b), id) {
-		return nil
-	}
-	out := groups{}
-	for line := range strings.Lines(strings.TrimSpace(string(b))) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) != 3 || !strings.Contains(f[2], id) || strings.Contains(f[2], "..") {
-			continue
-		}
-		for _, c := range strings.Split(f[1], ",") {
-			dir := filepath.Join("/sys/fs/cgroup", f[1], f[2])
-			if _, err := os.Stat(dir); err != nil {
-				dir = filepath.Join("/sys/fs/cgroup", c, f[2])
-			}
-			out[c] = dir
-		}
-	}
-	return out
-}
-
-func (g groups) read(ctl, v1, v2 string) (string, bool) {
-	dir, name := g[ctl], v1
-	if dir == "" {
-		dir, name = g[""], v2
-	}
-	if dir == "" {
-		return "", false
-	}
-	b, err := os.ReadFile(filepath.Join(dir, name))
-	return strings.TrimSpace(string(b)), err == nil
-}
-
-// limit is a limit as the kernel has it; -1: none, or it cannot be read.
-func (g groups) limit(ctl, v1, v2 string) int64 {
-	s, _ := g.read(ctl, v1, v2)
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return -1
-	}
-	return n
-}
-
-func (g groups) measure(o *backend.Observation) {
-	if n := g.limit("memory", "memory.usage_in_bytes", "memory.current"); n >= 0 {
-		o.MemoryBytes = n
-	}
-	if n := g.limit("pids", "pids.current", "pids.current"); n >= 0 {
-		o.Pids = n
-	}
-	if n := g.limit("cpuacct", "cpuacct.usage", ""); n >= 0 {
-		o.CPUSeconds = float64(n) / 1e9
-	}
-	events, _ := g.read("memory", "memory.oom_control", "memory.events")
-	for line := range strings.Lines(events) {
-		if v, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			n, _ := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
-			o.OOMKills = max(o.OOMKills, n)
-		}
-	}
-}
-
 // Destroy implements backend.Instance. The engine's word that there is no such
 // container is the proof that nothing of it runs; the generated folder goes after
 // it.
@@ -343,7 +270,7 @@ func (in *instance) Destroy(ctx context.Context) error {
 	if err := sys.Fault("docker.removed"); err != nil {
 		return err
 	}
-	if err := removeFolder(in.folder, in.token); err != nil {
+	if err := foreign.Remove(in.folder, in.token); err != nil {
 		return task.Errorf(task.CodeStuck, op, "%v", err).WithHint("`caisson reap` tries again")
 	}
 	return nil

@@ -70,7 +70,7 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	in := b.(*instance)
 	c.Usable, c.Images = true, true
 	c.Findings = in.Findings()
-	if in.ids.uid == 0 && !k.rootless() {
+	if in.ids.UID == 0 && !k.rootless() {
 		c.Findings = append(c.Findings, task.Finding{ID: "root-identity", Axis: task.PRC, Cap: 2, Text: "processes inside run as the kernel's uid 0, without capabilities, because root started this program",
 			Fix: "run caisson as an ordinary user"})
 	}
