@@ -119,6 +119,7 @@ func (in *installation) caisson(ctx context.Context, args ...string) (string, er
 // listed is what `ls --json` says of a task.
 type listed struct {
 	ID         string `json:"id"`
+	Name       string `json:"name"`
 	State      string `json:"state"`
 	Supervisor struct {
 		PID int `json:"pid"`

@@ -113,6 +113,18 @@ func (d *docker) pid(ctx context.Context, name string) (int, error) {
 	return parent(pid)
 }
 
+func (d *docker) service(context.Context) ([]string, error) {
+	return []string{"CAISSON_ENGINE=" + d.socket}, nil
+}
+
+func (d *docker) like(ctx context.Context, id string) (func(...string) []string, error) {
+	return likeBy(ctx, d.argv, d.e.thread.on, id)
+}
+
+func (d *docker) ours(ctx context.Context, task string) ([]string, error) {
+	return oursBy(ctx, d.argv, d.e.thread.on, task)
+}
+
 // stop removes our containers, ends the daemon by its own process and takes
 // away what it leaves.
 func (d *docker) stop() (err error) {

@@ -70,6 +70,10 @@ var goals = []goal{
 	ratio("the same bytes of a client that knows no proxy", "at least 0.6x", "egress/caisson, caught/MiB per s", "egress/direct/MiB per s", func(x float64) bool { return x >= 0.6 }),
 	ratio("the same bytes beside slirp4netns", "at least 3x", "egress/caisson, caught/MiB per s", "egress/slirp4netns/MiB per s", func(x float64) bool { return x >= 3 }),
 	more("PSS of an idle task with a way out beside one without", "at most 1 MiB more", "egress/idle/--net registries", "egress/idle/no network", 1),
+	more("`caisson run --backend docker` beside docker run of the same container, exit", "at most 60 ms more", "engines-docker/caisson run --backend docker/exit", "engines-docker/docker run, the same container/exit", 60),
+	more("`caisson run --backend podman` beside podman run of the same container, exit", "at most 60 ms more", "engines-podman/caisson run --backend podman/exit", "engines-podman/podman run, the same container/exit", 60),
+	ratio("docker exec beside `shell true` by MCP with --backend docker", "at least 20x", "engines-docker-call/docker exec/p50", "engines-docker-call/MCP, shell/p50", func(x float64) bool { return x >= 20 }),
+	ratio("podman exec beside `shell true` by MCP with --backend podman", "at least 20x", "engines-podman-call/podman exec/p50", "engines-podman-call/MCP, shell/p50", func(x float64) bool { return x >= 20 }),
 	under("`caisson close` of an unchanged task on the large repository returns", "within 300 ms", "result/close/exit", "ms", 300),
 }
 

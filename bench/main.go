@@ -146,6 +146,7 @@ func (b *bench) sections() []section {
 		{"result", "diff and close on the large repository", b.result},
 		{"memory", "idle open tasks", b.memory},
 		{"many", "tasks at once", b.many},
+		{"engines", "engines as backends, beside their own commands", b.backends},
 		{"calls", "a tool call by each road, beside commands in containers", b.calls},
 		{"tools", "file tools, from request to result", b.fileTools},
 		{"search", "grep over the large repository", b.search},

@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -19,6 +22,8 @@ type podman struct {
 	e     *engines
 	dir   string
 	state string // its run root
+
+	daemon *exec.Cmd // its service; nil: not started
 }
 
 func newPodman(ctx context.Context, b *bench, e *engines) (engine, error) {
@@ -74,11 +79,55 @@ func (p *podman) pid(ctx context.Context, name string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(out))
 }
 
+// service starts podman's service, which its command line does without.
+func (p *podman) service(ctx context.Context) ([]string, error) {
+	socket := filepath.Join(p.state, "service.sock")
+	env := []string{"CAISSON_ENGINE=unix://" + socket}
+	if p.daemon != nil {
+		return env, nil
+	}
+	log, err := os.Create(filepath.Join(p.dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	argv := p.argv("system", "service", "--time", "0", "unix://"+socket)
+	c := exec.Command(argv[0], argv[1:]...)
+	c.Stdout, c.Stderr, c.Dir = log, log, p.dir // where its monitors leave files
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	p.e.thread.on(func() { err = c.Start() })
+	if err != nil {
+		return nil, err
+	}
+	p.daemon = c
+	return env, until(ctx, time.Minute, "the service of podman was not ready", func() (bool, error) {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			return false, nil
+		}
+		return true, conn.Close()
+	})
+}
+
+func (p *podman) like(ctx context.Context, id string) (func(...string) []string, error) {
+	return likeBy(ctx, p.argv, p.e.thread.on, id, "--cgroup-parent", "/"+p.e.mark)
+}
+
+func (p *podman) ours(ctx context.Context, task string) ([]string, error) {
+	return oursBy(ctx, p.argv, p.e.thread.on, task)
+}
+
 // stop removes all containers of our folders, waits for their monitors and
 // unmounts what is left.
 func (p *podman) stop() error {
 	ctx := context.Background()
 	_, err := do(ctx, p.argv("rm", "--force", "--all", "--time", "0"), nil, p.e.thread.on)
+	if p.daemon != nil {
+		_ = p.daemon.Process.Signal(syscall.SIGTERM)
+		late := time.AfterFunc(time.Minute, func() { _ = p.daemon.Process.Kill() })
+		_ = p.daemon.Wait() // it ends with the signal's status
+		late.Stop()
+	}
 	err = errors.Join(err, until(ctx, 20*time.Second, "monitors of podman are still there", func() (bool, error) {
 		left, err := mentioning(p.dir)
 		return left == 0, err
