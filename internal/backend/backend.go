@@ -68,7 +68,7 @@ type Spec struct {
 	RO      []Mount // granted by a person
 	Tools   []Mount // toolchains found on PATH
 	Rootfs  string  // a folder to use as read-only root instead of host system folders
-	Image   string  // an image of an engine's to use instead; only where Capabilities.Images
+	Image   string  // id of an image of an engine's to use instead; only where Capabilities.Images
 	Home    string  // path inside; a tmpfs
 
 	Files []File // generated, below BinDir
@@ -148,6 +148,14 @@ type Capabilities struct {
 	Way      Variant // what differs when Spec.Way is set, or anything that goes with it
 	Inward   Variant // what differs when the host connects to servers inside
 	Images   bool    // Spec.Image can be fulfilled; the levels of Rootfs are its too
+}
+
+// Imager is a Driver that has images: Spec.Image can be set.
+type Imager interface {
+	// FindImage returns the id by which Create takes what a person calls an image.
+	// CodeNotFound: it is not there. With pull the engine fetches it then, which may
+	// take long.
+	FindImage(ctx context.Context, ref string, pull bool) (id string, err error)
 }
 
 // Variant is what a wish changes of what a backend promises.

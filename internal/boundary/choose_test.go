@@ -23,7 +23,9 @@ type stand struct {
 	probed *[]string
 }
 
-func (s stand) Name() string { return s.name }
+func (s stand) Name() string                                                    { return s.name }
+func (s stand) FindImage(_ context.Context, ref string, _ bool) (string, error) { return ref, nil }
+
 func (s stand) Probe(context.Context) (backend.Capabilities, error) {
 	*s.probed = append(*s.probed, s.name)
 	return s.caps, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/broker"
 	"github.com/caisson-dev/caisson/internal/policy"
 	"github.com/caisson-dev/caisson/internal/source"
+	"github.com/caisson-dev/caisson/internal/source/rootfs"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -59,9 +60,12 @@ type decided struct {
 	// lent are the credentials that it is lent, loanFacts what that says of it.
 	lent        []broker.Lent
 	loanFacts   []task.Fact
-	read        []string    // what has TLS read, in words
-	remoteHosts []string    // of the repository's remotes, of a task that is on record
-	consulted   []consulted // decision hooks
+	read        []string        // what has TLS read, in words
+	remoteHosts []string        // of the repository's remotes, of a task that is on record
+	consulted   []consulted     // decision hooks
+	archive     *rootfs.Archive // what the root is unpacked of; nil: of nothing
+	named       string          // what --rootfs names, absolute
+	rootDigest  string          // of a task that is on record, what its root was; else of an image, once it was found
 	// marked waits until the folder of the task that was recorded is marked as ours.
 	marked func() error
 }
@@ -163,9 +167,8 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 	if err := d.connects(); err != nil {
 		return err
 	}
-	if d.spec.Image != "" && d.caps.Usable && !d.caps.Images {
-		return task.Errorf(task.CodeUnsupported, "plan", "--image: the backend %s takes no images", d.driver.Name()).
-			WithHint("--backend docker or --backend podman does; --rootfs DIR takes an unpacked root")
+	if err := d.findImage(ctx); err != nil {
+		return err
 	}
 	promised, how := m.promises(d)
 	if !d.caps.Usable {
@@ -359,16 +362,8 @@ func (m *Manager) draft(ctx context.Context, d *decided, id task.ID) ([]task.Fin
 				task.Finding{ID: "grant-userns-mounts", Axis: task.FS, Cap: 2, Text: "read-only mounts alone say what the task can change: Landlock's rules on files would refuse its own mounts"})
 		}
 	}
-	if d.req.Rootfs != "" {
-		if s.Rootfs, err = absolute(d.req.Rootfs, "--rootfs"); err != nil {
-			return nil, err
-		}
-	}
-	if s.Image = d.req.Image; s.Image != "" {
-		if s.Rootfs != "" {
-			return nil, task.Errorf(task.CodeUsage, "plan", "--image and --rootfs both name a root").WithHint("leave one of the two out")
-		}
-		d.grants = append(d.grants, task.Grant{Kind: "image", Value: s.Image, Source: "flag"})
+	if err := d.root(&s, dir); err != nil {
+		return nil, err
 	}
 	for _, r := range d.req.RO {
 		b, err := seed(r)

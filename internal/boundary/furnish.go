@@ -33,6 +33,9 @@ func (m *Manager) furnish(ctx context.Context, l *live, d *decided, progress fun
 	if err := m.points(ctx, l, prep.Ref); err != nil {
 		return nil, nil, nil, err
 	}
+	if err := m.unpackRoot(ctx, l, d, progress); err != nil {
+		return nil, nil, nil, err
+	}
 	tell(progress, "building the boundary")
 	if err := m.announce(ctx, l, d); err != nil {
 		return nil, nil, nil, err
@@ -77,7 +80,11 @@ func (m *Manager) furnishTogether(ctx context.Context, l *live, d *decided, prog
 	if err := framedOr(framed, ended, &perr); err != nil {
 		return nil, nil, nil, err
 	}
-	st, err := m.stand(ctx, d.driver, &l.spec, func(cause error) { m.poisoned(l, cause) })
+	var st *standing
+	err := m.unpackRoot(ctx, l, d, progress)
+	if err == nil {
+		st, err = m.stand(ctx, d.driver, &l.spec, func(cause error) { m.poisoned(l, cause) })
+	}
 	if st != nil {
 		l.stands(st)
 	}

@@ -168,7 +168,7 @@ func (m *Manager) record(ctx context.Context, d *decided, id task.ID, argv []str
 		Schema: "caisson.task/1", ID: id, Name: d.req.Name, Owner: m.cfg.Identity.Login, Created: time.Now().UTC(),
 		Backend: d.driver.Name(), Source: d.repo.Ref, Command: argv, Levels: lean(plan.Levels), Accepted: plan.Accepted, Facts: plan.Facts, Findings: plan.Findings, Grants: plan.Grants,
 		Limits: plan.Limits, Tools: d.tools, KeepFor: d.keepFor(), RiskyFiles: d.riskyFiles(), Trust: d.req.Trust, Unattended: d.req.Unattended, Agent: d.req.Agent, NotIsolated: plan.NotIsolated, TaskDir: l.dir,
-		Parent: task.ID(d.req.Parent), Keep: d.req.Keep, Need: d.req.Need, Rootfs: d.spec.Rootfs, Image: d.spec.Image, Objects: d.repo.Objects, Identity: m.cfg.Identity,
+		Parent: task.ID(d.req.Parent), Keep: d.req.Keep, Need: d.req.Need, Rootfs: d.named, Image: d.req.Image, RootDigest: d.rootDigest, Objects: d.repo.Objects, Identity: m.cfg.Identity,
 	}
 	if d.req.Asking.Rules != nil || d.req.Asking.Hook != "" {
 		view.Asking = &d.req.Asking // a task that is resumed keeps its rules

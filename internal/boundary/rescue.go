@@ -244,7 +244,7 @@ func (m *Manager) remove(ctx context.Context, l *live, t inventory.Task, o endOp
 	if now != nil { // else git might wait for long
 		unpin.Ahead(ctx)
 	}
-	for _, sub := range []string{"source", "shadow.git", "home", "out", "deps", "rescue-out", "attended", applyDir} {
+	for _, sub := range []string{"source", "shadow.git", "home", "out", "deps", rootDir, "rescue-out", "attended", applyDir} {
 		some, err := source.RemoveSome(ctx, filepath.Join(l.dir, sub), now)
 		if err != nil {
 			return false, err
@@ -375,7 +375,7 @@ func (m *Manager) owns(l *live, t inventory.Task) error {
 	}
 	b, err := os.ReadFile(filepath.Join(l.dir, "task.json"))
 	if errors.Is(err, os.ErrNotExist) {
-		for _, sub := range []string{"source", "shadow.git", "home", "out", "deps", "kept"} {
+		for _, sub := range []string{"source", "shadow.git", "home", "out", "deps", rootDir, "kept"} {
 			if exists(filepath.Join(l.dir, sub)) {
 				return task.Errorf(task.CodeStuck, "close", "%s has no task.json, so it cannot be proven to be caisson's", l.dir).
 					WithHint("look at it and remove it yourself if it is of no use")

@@ -226,6 +226,7 @@ func (m *Manager) asDecided(v *task.View, env []string) (*decided, error) {
 		Name: v.Name, Repo: s.Repo, Base: s.Base, At: s.Target, Strategy: s.Strategy, Dirty: s.Dirty, History: s.History, Backend: v.Backend,
 		Rootfs: v.Rootfs, Image: v.Image, Need: v.Need, Env: env, Limits: v.Limits, Keep: v.Keep, Trust: v.Trust, Unattended: v.Unattended, Agent: v.Agent, Person: true,
 	}}
+	d.rootDigest = v.RootDigest
 	d.asked, d.again, d.since = v.Limits, true, attended(m.taskDir(v.ID), v)
 	if v.Asking != nil {
 		d.req.Asking = *v.Asking
@@ -337,6 +338,9 @@ func (m *Manager) remake(ctx context.Context, l *live, t inventory.Task, d *deci
 		return err
 	}
 	if err := m.points(ctx, l, d.repo.Ref); err != nil {
+		return err
+	}
+	if err := m.unpackRoot(ctx, l, d, progress); err != nil {
 		return err
 	}
 	tell(progress, "building the boundary")

@@ -45,6 +45,7 @@ const (
 	ApprovalUsed      Type = "approval.used" // the call that was allowed is about to be made
 	ApprovalVoid      Type = "approval.void" // it counts no more: too late, or something it was about has changed
 	SourcePrepared    Type = "source.prepared"
+	RootPrepared      Type = "root.prepared" // an image was found, or an archive unpacked, to be the root
 	BoundaryIntent    Type = "boundary.intent"
 	BoundaryCreated   Type = "boundary.created"
 	BoundaryBlocked   Type = "boundary.blocked"
@@ -114,7 +115,7 @@ const (
 
 // Types lists every event type.
 var Types = []Type{
-	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, Revoked, ApprovalAsked, ApprovalAnswered, ApprovalUsed, ApprovalVoid, SourcePrepared,
+	TaskCreated, PlanDecided, FindingRaised, GrantGiven, Accepted, Revoked, ApprovalAsked, ApprovalAnswered, ApprovalUsed, ApprovalVoid, SourcePrepared, RootPrepared,
 	BoundaryIntent, BoundaryCreated, BoundaryBlocked, BoundaryFailed, BoundaryEnded, ProbeReported, SupervisorStarted,
 	SupervisorEnded, SupervisorLost, ChannelPoisoned, CallRefused, CallIntent, CallOutcome, CallCanceled, CheckIntent, CheckOutcome, ToolRefused, ToolIntent, ToolOutcome, ShellEnded, InstallIntent, InstallOutcome, EgressDecided, EgressEnded, EgressWidened, EgressNarrowed, CredentialLent, CredentialUsed, CredentialSigned, CredentialRefused, CredentialAstray, CredentialBack, PortPublished, PortRefused, PortWithdrawn, ArtifactKept, LimitHit, WorkFound,
 	RescueIntent, RescueDone, RescueFailed, CleanupIntent, CleanupOutcome, StateChanged, TaskKept, TaskStuck, TaskSealed,

@@ -109,6 +109,7 @@ type Request struct {
 	Backend    string   `json:"backend"`
 	Rootfs     string   `json:"rootfs"`
 	Image      string   `json:"image,omitempty"` // of an engine's, instead
+	Pull       bool     `json:"pull,omitempty"`  // the engine may fetch Image where it is not there
 	Need       Vector   `json:"need"`
 	RO         []string `json:"ro"`                // DIR[:DIR]
 	Env        []string `json:"-"`                 // K=V or K; values never recorded

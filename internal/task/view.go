@@ -160,8 +160,11 @@ type View struct {
 	KeepFor time.Duration `json:"keep_for_ns,omitempty"`
 	// RiskyFiles are the policy's own patterns of files that a reviewer must see.
 	RiskyFiles []string `json:"risky_files,omitempty"`
-	Rootfs     string   `json:"rootfs,omitempty"`  // own root folder
-	Image      string   `json:"image,omitempty"`   // root of an engine's image
+	Rootfs     string   `json:"rootfs,omitempty"` // own root folder, or archive of one
+	Image      string   `json:"image,omitempty"`  // root of an engine's image, as it was named
+	// RootDigest names for good what Image, or the archive Rootfs, was: an image's id at
+	// its engine, sha256:HEX of an archive.
+	RootDigest string   `json:"root_digest,omitempty"`
 	Objects    []string `json:"objects,omitempty"` // object stores shared read-only
 	Identity   Identity `json:"identity"`          // who it belongs to
 }

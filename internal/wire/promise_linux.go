@@ -112,3 +112,12 @@ func (r *remembered) read() (p promise, ok bool) {
 	b, err := os.ReadFile(r.path)
 	return p, err == nil && json.Unmarshal(b, &p) == nil
 }
+
+// FindImage implements backend.Imager.
+func (r *remembered) FindImage(ctx context.Context, ref string, pull bool) (string, error) {
+	im, ok := r.Driver.(backend.Imager)
+	if !ok {
+		return "", task.Errorf(task.CodeUnsupported, "images", "the backend %s takes no images", r.Name())
+	}
+	return im.FindImage(ctx, ref, pull)
+}

@@ -22,7 +22,7 @@ const flagsTight = "version: 1\ndelegate: {user: {mode: auto, env: [ALLOWED]}}\n
 // bounded is the loosest that each flag of `run` can ask for, and what it comes
 // to: a refusal that says this, or with "" a plan that is no looser.
 var bounded = map[string]struct{ value, refused string }{
-	"backend": {"docker", "the policy does not allow it"}, "image": {"none", "takes no images"}, "rootfs": {"/", "not inside what a user may ask for"}, "need": {"NET=0", "can raise the boundary, not lower it"}, "net": {"open", "more than the policy allows"}, "allow": {"example.com", "more than the policy allows"}, "lend": {"any", "not inside what a user may ask for"}, "publish": {"8080", ""}, "ro": {"{tmp}", "not inside what a user may ask for"},
+	"backend": {"docker", "the policy does not allow it"}, "image": {"none", "takes no images"}, "pull": {"", "--image names none"}, "rootfs": {"/", "not inside what a user may ask for"}, "need": {"NET=0", "can raise the boundary, not lower it"}, "net": {"open", "more than the policy allows"}, "allow": {"example.com", "more than the policy allows"}, "lend": {"any", "not inside what a user may ask for"}, "publish": {"8080", ""}, "ro": {"{tmp}", "not inside what a user may ask for"},
 	"env": {"OTHER=1", "not inside what a user may ask for"}, "grant": {"userns", "not inside what a user may ask for"}, "memory": {"1g", "more than the policy allows"}, "cpus": {"2", "more than the policy allows"},
 	"pids": {"4000", "more than the policy allows"}, "disk": {"1g", "more than the policy allows"}, "net-bytes": {"2m", "more than the policy allows"}, "net-connections": {"6", "more than the policy allows"}, "net-rate": {"6", "more than the policy allows"}, "timeout": {"9000h", "more than the policy allows"}, "trust": {"", "allow_trust is false"}, "ask-timeout": {"24h", "more than the policy allows"},
 	"source": {"checkout", "SRC"}, "unattended": {"false", ""}, "frozen": {"false", ""}, "ask": {"glob", ""}, "deny": {"glob", ""}, "history": {"full", ""}, "dirty": {"all", ""}, "keep": {"always", ""}, "discard": {"", ""},
@@ -49,7 +49,7 @@ func TestNoFlagLoosens(t *testing.T) {
 	}
 	p.operator(flagsTight + p.filled(loosest["trust"]) + "\n")
 	before := p.planned("--", "true")
-	free := map[string]bool{"need": true, "source": true, "parent": true, "agent": true, "backend": true, "rootfs": true, "image": true}
+	free := map[string]bool{"need": true, "source": true, "parent": true, "agent": true, "backend": true, "rootfs": true, "image": true, "pull": true}
 	for flag := range there {
 		c, known := bounded[flag]
 		if !known {

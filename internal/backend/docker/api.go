@@ -106,7 +106,8 @@ func (e *engine) path(p string) string {
 }
 
 // call makes one request. in is rendered as JSON, or sent as it is where it is a
-// reader; out is filled from the answer, or gets its text where it is a *string.
+// reader; out is filled from the answer, gets its text where it is a *string, or is
+// called with it while it comes.
 func (e *engine) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	var body io.Reader
 	kind := "application/json"
@@ -144,6 +145,9 @@ func (e *engine) call(ctx context.Context, method, path string, query url.Values
 		return err
 	}
 	defer resp.Body.Close()
+	if read, ok := out.(func(io.Reader) error); ok && resp.StatusCode >= 200 && resp.StatusCode <= 299 {
+		return read(resp.Body)
+	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return refused(resp.StatusCode, text)

@@ -4,5 +4,6 @@
 //
 // Its limit: it asks the engine for what a plan names and for nothing more, never
 // for a privilege that lets a container out, and it touches no container that does
-// not carry its own labels. It pulls no image.
+// not carry its own labels. It has an image pulled only
+// when told to.
 package docker

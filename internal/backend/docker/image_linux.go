@@ -7,12 +7,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caisson-dev/caisson/internal/backend/internal/rootdir"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -22,26 +25,88 @@ import (
 // the root of a boundary whose folders are this machine's or a prepared root's.
 const rootRepo = "localhost/caisson-root"
 
+// pullTime bounds one fetch of an image.
+const pullTime = time.Hour
+
 // image finds what the container's root is. None is pulled.
 func (in *instance) image(ctx context.Context, l *rootdir.Layout) (*imageInfo, error) {
 	if in.spec.Image == "" {
 		return in.engine.rootImage(ctx, l)
 	}
-	ref := in.spec.Image
+	return in.driver.findImage(ctx, in.engine, in.spec.Image)
+}
+
+// FindImage implements backend.Imager.
+func (d *Driver) FindImage(ctx context.Context, ref string, pull bool) (string, error) {
+	e, _, err := d.engine(ctx)
+	if err != nil {
+		return "", err
+	}
+	i, err := d.findImage(ctx, e, ref)
+	if pull && task.CodeOf(err) == task.CodeNotFound {
+		if err := e.pull(ctx, ref); err != nil {
+			return "", task.Errorf(task.CodeUnavailable, "docker.pull", "the engine could not fetch the image %s: %v", printable(ref, 200), err).
+				WithHint("%s pull %s shows more, and knows your log-in to a registry; nothing was executed", d.name, printable(ref, 200))
+		}
+		i, err = d.findImage(ctx, e, ref)
+	}
+	if err != nil {
+		return "", err
+	}
+	return i.ID, nil
+}
+
+// findImage finds the image of a name, digest or id.
+func (d *Driver) findImage(ctx context.Context, e *engine, ref string) (*imageInfo, error) {
 	if err := checkReference(ref); err != nil {
 		return nil, err
 	}
-	i, err := in.engine.imageOf(ctx, ref)
+	i, err := e.imageOf(ctx, ref)
 	switch {
 	case missing(err):
-		return nil, task.Errorf(task.CodeNotFound, "docker.image", "the image %s is not at the engine, and nothing is pulled; nothing was created", printable(ref, 200)).
-			WithHint("%s pull %s", in.driver.name, printable(ref, 200))
+		return nil, task.Errorf(task.CodeNotFound, "docker.image", "the image %s is not at the engine, and nothing is pulled without being told; nothing was created", printable(ref, 200)).
+			WithHint("%s pull %s, or --pull", d.name, printable(ref, 200))
+	case unreachable(err):
+		return nil, d.noAnswer(e.at, err)
 	case err != nil:
-		return nil, err
+		return nil, task.Errorf(task.CodeUnavailable, "docker.image", "the engine does not tell of the image %s: %v", printable(ref, 200), err)
+	case checkReference(i.ID) != nil:
+		return nil, task.Errorf(task.CodeUnavailable, "docker.image", "the engine does not say which image %s is", printable(ref, 200))
 	case i.Os != "" && i.Os != "linux":
 		return nil, task.Errorf(task.CodeUnsupported, "docker.image", "the image %s is for %s", printable(ref, 200), printable(i.Os, 20)).WithHint("an image for linux")
 	}
+	if _, digest, ok := strings.Cut(ref, "@"); ok && !slices.ContainsFunc(i.RepoDigests, func(r string) bool { return strings.HasSuffix(r, "@"+digest) }) {
+		return nil, task.Errorf(task.CodeUnavailable, "docker.image", "the engine has another image than %s names", printable(ref, 200)).
+			WithHint("%s image inspect %s", d.name, printable(ref, 200))
+	}
 	return i, nil
+}
+
+// pull has the engine fetch an image from its registry, without a log-in.
+func (e *engine) pull(ctx context.Context, ref string) error {
+	name, tag, ok := strings.Cut(ref, "@")
+	if !ok {
+		if name, tag = ref, "latest"; strings.LastIndex(ref, ":") > strings.LastIndex(ref, "/") {
+			name, tag = ref[:strings.LastIndex(ref, ":")], ref[strings.LastIndex(ref, ":")+1:]
+		}
+	}
+	ctx, done := context.WithTimeout(ctx, pullTime)
+	defer done()
+	return e.call(ctx, http.MethodPost, "/images/create", url.Values{"fromImage": {name}, "tag": {tag}}, nil, func(r io.Reader) error {
+		// The answer is a success before anything was done.
+		dec := json.NewDecoder(r)
+		for {
+			var s struct{ Error string }
+			if err := dec.Decode(&s); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			if s.Error != "" {
+				return errors.New(printable(s.Error, 400))
+			}
+		}
+	})
 }
 
 // checkReference refuses what is no name of an image: it becomes part of a path of

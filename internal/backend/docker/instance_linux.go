@@ -134,6 +134,8 @@ func (in *instance) differs(c *containerInfo) string {
 	switch {
 	case c.Config.Labels[labelToken] != in.token:
 		return "the container has another label"
+	case in.spec.Image != "" && strings.TrimPrefix(c.Image, "sha256:") != strings.TrimPrefix(in.spec.Image, "sha256:"):
+		return "its root is another image"
 	case h.Privileged:
 		return "the container is privileged"
 	case h.NetworkMode != "none":

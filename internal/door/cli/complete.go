@@ -94,7 +94,7 @@ func (r *requestFlags) complete(a *app, cmd *cobra.Command) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	}
 	for flag, f := range map[string]cobra.CompletionFunc{
-		"repo": dirs, "rootfs": dirs, "ro": dirs, "at": dirs,
+		"repo": dirs, "ro": dirs, "at": dirs,
 		"source": fixed(strategies), "dirty": fixed(dirtyModes), "history": fixed(histories), "keep": fixed(keepModes),
 		"backend": fixed(backends), "net": fixed(netModes), "phase": fixed([]string{"install"}), "allow": cobra.NoFileCompletions, "lend": a.completeLend, "publish": cobra.NoFileCompletions, "grant": fixed(grantKinds), "need": completeNeed,
 		"name": cobra.NoFileCompletions, "parent": a.completeParent, "base": cobra.NoFileCompletions, "env": cobra.NoFileCompletions, "memory": cobra.NoFileCompletions,

@@ -22,7 +22,7 @@ type requestFlags struct {
 	netConns, netRate                                                         int64
 	need, ro, env, grant, allow, publish, lend                                []string
 	image, dirty                                                              string
-	trust, unattended, discard                                                bool
+	trust, unattended, discard, pull                                          bool
 	terminal                                                                  bool // of the process that was started
 	asking                                                                    askingFlags
 }
@@ -54,8 +54,9 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.Lookup("dirty").NoOptDefVal = string(task.DirtyChanged)
 	f.StringVar(&r.history, "history", "", "how much of the repository it can read: full, base or none `HOW`")
 	f.StringVar(&r.backend, "backend", "", "what makes the boundary: auto, linux, docker or podman `NAME`")
-	f.StringVar(&r.rootfs, "rootfs", "", "folder to use as read-only root instead of the system folders `DIR`")
-	f.StringVar(&r.image, "image", "", "image at the engine to use as read-only root instead, with --backend docker or podman; none is pulled `REF`")
+	f.StringVar(&r.rootfs, "rootfs", "", "read-only root instead of the system folders: a folder, a tar file of one, a saved image or an OCI layout `PATH`")
+	f.StringVar(&r.image, "image", "", "image at the engine to use as read-only root instead, with --backend docker or podman `REF`")
+	f.BoolVar(&r.pull, "pull", false, "have the engine fetch the image from its registry where it is not there")
 	f.StringArrayVar(&r.need, "need", nil, "demand at least this level, for example NET=2 `AXIS=LEVEL`")
 	f.StringVar(&r.net, "net", "", "what may be reached: none, registries (of packages, and the repository's remotes), allowlist (--allow and the policy's), or open `MODE`")
 	f.StringArrayVar(&r.allow, "allow", nil, "let it reach this host, for example example.com, *.example.com:443 or 127.0.0.1:5432 `HOST[:PORT]`")
@@ -133,7 +134,7 @@ func discardError(discard bool, keep string) error {
 // a person's word: of levels the higher counts, other conflicts are refused.
 func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, error) {
 	q := task.Request{
-		Name: r.name, Parent: r.parent, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs, Image: r.image,
+		Name: r.name, Parent: r.parent, Repo: r.repo, Base: r.base, At: r.at, Rootfs: r.rootfs, Image: r.image, Pull: r.pull,
 		Strategy: task.Strategy(r.source), Dirty: task.Dirty(r.dirty), History: task.History(r.history), Keep: task.Keep(r.keep),
 		Need: task.Vector{}, RO: r.ro, Grants: r.grant, Net: r.net, Allow: r.allow, Lend: handles(r.lend), Phase: r.phase, Publish: r.publish,
 		Trust: r.trust, Unattended: r.unattended, Agent: r.agent, Discard: r.discard,
