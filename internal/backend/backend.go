@@ -312,6 +312,19 @@ type Keyed interface {
 	Key() string
 }
 
+// Learner is a Driver that has to hear from another program before it can make
+// anything.
+type Learner interface {
+	// Learned is what it heard for Probe and need not hear again under the same key;
+	// nil: nothing.
+	Learned() []byte
+	// Recall returns that to it, or nil, and has it begin to reach that program. It
+	// does not wait.
+	Recall(learned []byte)
+	// Forget has it hear everything anew.
+	Forget()
+}
+
 // Fresher is implemented by drivers whose Probe may answer from memory.
 type Fresher interface {
 	// Fresh is Probe that tries everything again.

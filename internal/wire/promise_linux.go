@@ -30,6 +30,8 @@ type promise struct {
 	Key  string               `json:"key"`
 	Time time.Time            `json:"time"`
 	Caps backend.Capabilities `json:"caps"`
+	// Learned is what backend.Learner says.
+	Learned json.RawMessage `json:"learned,omitempty"`
 }
 
 func remember(ds []backend.Driver, state string, worker func() (string, error)) []backend.Driver {
@@ -47,6 +49,9 @@ func (r *remembered) Probe(ctx context.Context) (backend.Capabilities, error) {
 	key := r.key()
 	if p, ok := r.read(); ok && key != "" && p.Key == key && p.Caps.Usable {
 		if age := time.Since(p.Time); age >= 0 && age < promiseTime {
+			if l, ok := r.Driver.(backend.Learner); ok {
+				l.Recall(p.Learned) // a boundary is made next, most often
+			}
 			return p.Caps, nil
 		}
 	}
@@ -55,13 +60,21 @@ func (r *remembered) Probe(ctx context.Context) (backend.Capabilities, error) {
 
 // Fresh implements backend.Fresher.
 func (r *remembered) Fresh(ctx context.Context) (backend.Capabilities, error) {
+	l, learns := r.Driver.(backend.Learner)
+	if learns {
+		l.Forget()
+	}
 	c, err := r.Driver.Probe(ctx)
 	if err != nil || !c.Usable {
 		r.forget()
 		return c, err
 	}
 	if key := r.key(); key != "" {
-		if b, jerr := json.Marshal(promise{key, time.Now().UTC(), c}); jerr == nil {
+		p := promise{Key: key, Time: time.Now().UTC(), Caps: c}
+		if learns {
+			p.Learned = l.Learned()
+		}
+		if b, jerr := json.Marshal(p); jerr == nil {
 			_ = sys.WriteFile(r.path, b, 0o600) // only speed is lost without it
 		}
 	}
@@ -74,6 +87,9 @@ func (r *remembered) Create(ctx context.Context, s backend.Spec) (backend.Instan
 	in, err := r.Driver.Create(ctx, s)
 	if task.CodeOf(err) == task.CodeUnavailable {
 		r.forget()
+		if l, ok := r.Driver.(backend.Learner); ok {
+			l.Forget()
+		}
 	}
 	return in, err
 }

@@ -36,6 +36,7 @@ type engine struct {
 	at      endpoint
 	http    *http.Client
 	version string // negotiated; empty: not yet
+	server  string // what it calls itself, with its version; may be empty
 }
 
 // statusError is an answer that is not a success.
@@ -64,8 +65,9 @@ func unreachable(err error) bool {
 	return err != nil && !errors.As(err, &s)
 }
 
-// connect finds out which versions the engine speaks.
-func connect(ctx context.Context, at endpoint) (*engine, *versionInfo, error) {
+// connect finds out which version the engine speaks. It costs a moment; versions says
+// the rest.
+func connect(ctx context.Context, at endpoint) (*engine, error) {
 	e := &engine{at: at}
 	e.http = &http.Client{Transport: &http.Transport{
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return at.dial(ctx) },
@@ -73,20 +75,67 @@ func connect(ctx context.Context, at endpoint) (*engine, *versionInfo, error) {
 	}}
 	ctx, done := context.WithTimeout(ctx, answerTime)
 	defer done()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine/_ping", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := e.http.Do(req)
+	if err != nil {
+		return nil, plain(ctx, err)
+	}
+	_ = resp.Body.Close()
+	api := resp.Header.Get("Api-Version")
+	if resp.StatusCode != http.StatusOK || api == "" {
+		v, err := e.versions(ctx)
+		if err != nil {
+			return nil, err
+		}
+		api = v.APIVersion
+	}
+	high, ok := parseAPI(api)
+	if oldest, _ := parseAPI(oldestAPI); !ok || high < oldest {
+		return nil, notSpoken(at, "", api)
+	}
+	newest, _ := parseAPI(newestAPI)
+	e.version, e.server = "1."+strconv.Itoa(min(high, newest)), printable(resp.Header.Get("Server"), 200)
+	return e, nil
+}
+
+// versions asks for all that the engine says of its versions.
+func (e *engine) versions(ctx context.Context) (*versionInfo, error) {
+	bare := &engine{at: e.at, http: e.http} // of the API's versions none is known to be spoken
 	var v versionInfo
-	if err := e.call(ctx, http.MethodGet, "/version", nil, nil, &v); err != nil {
-		return nil, nil, err
+	if err := bare.call(ctx, http.MethodGet, "/version", nil, nil, &v); err != nil {
+		return nil, err
 	}
 	low, lowOK := parseAPI(v.MinAPIVersion)
 	high, ok := parseAPI(v.APIVersion)
 	oldest, _ := parseAPI(oldestAPI)
 	newest, _ := parseAPI(newestAPI)
 	if !ok || high < oldest || lowOK && low > newest {
-		return nil, nil, task.Errorf(task.CodeUnavailable, "docker.version", "the engine at %s speaks versions %s to %s of the API, this program %s to %s", at, v.MinAPIVersion, v.APIVersion, oldestAPI, newestAPI).
-			WithHint("Docker Engine 20.10 or later, or Podman 4.3 or later")
+		return nil, notSpoken(e.at, v.MinAPIVersion, v.APIVersion)
 	}
-	e.version = "1." + strconv.Itoa(min(high, newest))
-	return e, &v, nil
+	return &v, nil
+}
+
+func notSpoken(at endpoint, low, high string) error {
+	if low != "" {
+		high = low + " to " + high
+	}
+	return task.Errorf(task.CodeUnavailable, "docker.version", "the engine at %s speaks %s of the API, this program %s to %s", at, printable(high, 60), oldestAPI, newestAPI).
+		WithHint("Docker Engine 20.10 or later, or Podman 4.3 or later")
+}
+
+// plain is an error of a request without an address that nobody typed.
+func plain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		return ue.Err
+	}
+	return err
 }
 
 func parseAPI(s string) (minor int, ok bool) {
@@ -135,14 +184,7 @@ func (e *engine) call(ctx context.Context, method, path string, query url.Values
 	}
 	resp, err := e.http.Do(req)
 	if err != nil {
-		var ue *url.Error
-		if errors.As(err, &ue) {
-			err = ue.Err // without an address that nobody typed
-		}
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return err
+		return plain(ctx, err)
 	}
 	defer resp.Body.Close()
 	if read, ok := out.(func(io.Reader) error); ok && resp.StatusCode >= 200 && resp.StatusCode <= 299 {

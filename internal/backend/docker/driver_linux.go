@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -46,15 +47,46 @@ type Driver struct {
 	name string
 	cfg  Config
 
-	mu   sync.Mutex
-	last *engine // nil: not connected yet
-	info *known
+	mu       sync.Mutex
+	asked    *answer // nil: not asked yet
+	recalled *lesson // nil: nothing is
 }
 
 // known is what an engine said of itself.
 type known struct {
 	version *versionInfo
 	system  *systemInfo
+}
+
+// answer is what an engine says, or will say: done is closed once the rest is set.
+type answer struct {
+	done   chan struct{}
+	engine *engine
+	known  *known
+	err    error
+}
+
+// ready reports whether there is an answer that counts.
+func (a *answer) ready() bool {
+	if a == nil {
+		return false
+	}
+	select {
+	case <-a.done:
+		return a.err == nil
+	default:
+		return false
+	}
+}
+
+// lesson is what Podman said of itself, to be remembered: it looks at every package
+// of its machine for that, for a second and more. At and Server show that it is the
+// same one.
+type lesson struct {
+	At      endpoint     `json:"at"`
+	Server  string       `json:"server"`
+	Version *versionInfo `json:"version"`
+	System  *systemInfo  `json:"system"`
 }
 
 // New returns the driver of a name, Docker or Podman. It looks at nothing yet.
@@ -87,40 +119,118 @@ func (d *Driver) getenv(k string) string {
 	return d.cfg.Getenv(k)
 }
 
-// engine connects to the person's engine, once.
+// engine returns the person's engine and what it said of itself. It is asked once, as
+// soon as anybody wants to know, and again after an answer that did not come.
 func (d *Driver) engine(ctx context.Context) (*engine, *known, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.last != nil {
-		return d.last, d.info, nil
+	a := d.ask()
+	select {
+	case <-a.done:
+		return a.engine, a.known, a.err
+	case <-ctx.Done():
+		at, _, _ := find(d.name, d.getenv)
+		return nil, nil, d.noAnswer(at, context.Cause(ctx))
 	}
-	at, _, err := find(d.name, d.getenv)
-	if err != nil {
-		return nil, nil, err
-	}
-	e, k, err := d.ask(ctx, at)
-	if err != nil {
-		return nil, nil, err
-	}
-	d.last, d.info = e, k
-	return e, k, nil
 }
 
-func (d *Driver) ask(ctx context.Context, at endpoint) (*engine, *known, error) {
-	if _, err := at.socket(); err != nil {
-		return nil, nil, err
+// ask begins to ask, if nobody did.
+func (d *Driver) ask() *answer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a := d.asked; a != nil {
+		select {
+		case <-a.done:
+			if a.err == nil {
+				return a
+			}
+		default:
+			return a
+		}
 	}
-	e, v, err := connect(ctx, at)
+	a, recalled := &answer{done: make(chan struct{})}, d.recalled
+	d.asked = a
+	go func() {
+		defer close(a.done)
+		// Of nobody's context: whoever wants to know next waits for the same answer.
+		ctx, done := context.WithTimeout(context.Background(), 2*answerTime)
+		defer done()
+		if a.engine, a.err = d.reach(ctx); a.err == nil {
+			a.known, a.err = d.about(ctx, a.engine, recalled)
+		}
+	}()
+	return a
+}
+
+// reach connects to the person's engine, and learns no more of it than how to talk
+// to it.
+func (d *Driver) reach(ctx context.Context) (*engine, error) {
+	at, _, err := find(d.name, d.getenv)
 	if err != nil {
-		return nil, nil, d.noAnswer(at, err)
+		return nil, err
+	}
+	return d.connect(ctx, at)
+}
+
+func (d *Driver) connect(ctx context.Context, at endpoint) (*engine, error) {
+	if _, err := at.socket(); err != nil {
+		return nil, err
+	}
+	e, err := connect(ctx, at)
+	if err != nil {
+		return nil, d.noAnswer(at, err)
+	}
+	return e, nil
+}
+
+// about asks an engine what it is, or recalls it.
+func (d *Driver) about(ctx context.Context, e *engine, recalled *lesson) (*known, error) {
+	if r := recalled; r != nil && r.At == e.at && r.Server == e.server && r.Server != "" {
+		return &known{version: r.Version, system: r.System}, nil
 	}
 	ctx, done := context.WithTimeout(ctx, answerTime)
 	defer done()
+	v, err := e.versions(ctx)
+	if err != nil {
+		return nil, d.noAnswer(e.at, err)
+	}
 	var i systemInfo
 	if err := e.call(ctx, http.MethodGet, "/info", nil, nil, &i); err != nil {
-		return nil, nil, d.noAnswer(at, err)
+		return nil, d.noAnswer(e.at, err)
 	}
-	return e, &known{version: v, system: &i}, nil
+	return &known{version: v, system: &i}, nil
+}
+
+// Learned implements backend.Learner: Docker says it in no time.
+func (d *Driver) Learned() []byte {
+	d.mu.Lock()
+	a := d.asked
+	d.mu.Unlock()
+	if !a.ready() || !a.known.version.podman() {
+		return nil
+	}
+	b, err := json.Marshal(lesson{At: a.engine.at, Server: a.engine.server, Version: a.known.version, System: a.known.system})
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// Recall implements backend.Learner.
+func (d *Driver) Recall(learned []byte) {
+	var l *lesson
+	if err := json.Unmarshal(learned, &l); err != nil || l != nil && (l.Version == nil || l.System == nil) {
+		l = nil
+	}
+	d.mu.Lock()
+	d.recalled = l
+	d.mu.Unlock()
+	d.ask()
+}
+
+// Forget implements backend.Learner.
+func (d *Driver) Forget() {
+	d.mu.Lock()
+	d.asked, d.recalled = nil, nil
+	d.mu.Unlock()
 }
 
 // noAnswer says what to do where an engine cannot be talked to.
@@ -203,21 +313,15 @@ func (d *Driver) Attach(ctx context.Context, rs []backend.Resource) (backend.Ins
 func (d *Driver) recorded(ctx context.Context, r backend.Resource) (*engine, error) {
 	_, at, ok := parseExternal(r.External)
 	if !ok {
-		e, _, err := d.engine(ctx)
-		if err != nil {
-			// Whether the engine was asked is not known, and it does not say.
-			return nil, err
-		}
-		return e, nil
+		return d.reach(ctx) // with an error it is not known whether it was asked
 	}
 	d.mu.Lock()
-	e := d.last
+	a := d.asked
 	d.mu.Unlock()
-	if e != nil && e.at == at {
-		return e, nil
+	if a.ready() && a.engine.at == at {
+		return a.engine, nil
 	}
-	e, _, err := d.ask(ctx, at)
-	return e, err
+	return d.connect(ctx, at)
 }
 
 // owned finds a container by its recorded id, or its name, and holds it to the
@@ -269,7 +373,7 @@ func (d *Driver) List(ctx context.Context, inst string) ([]backend.Resource, err
 	if len(out) == 0 {
 		return nil, nil // a folder outlives its container: no engine need be asked
 	}
-	e, _, err := d.engine(ctx)
+	e, err := d.reach(ctx)
 	if err != nil {
 		return out, nil // what is at an engine that does not answer is on record
 	}

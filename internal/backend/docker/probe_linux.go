@@ -25,7 +25,7 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 		c.Why, c.Fix = err.Error(), task.HintOf(err)
 		return c, nil
 	}
-	_, k, err := d.engine(ctx)
+	e, k, err := d.engine(ctx)
 	if err != nil {
 		c.Features = []task.Feature{{Name: "engine", Detail: err.Error(), Fix: task.HintOf(err)}}
 		return no(err)
@@ -34,8 +34,8 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	if k.version.podman() {
 		kind = "Podman"
 	}
-	c.Version = fmt.Sprintf("%s %s, API %s", kind, k.version.Version, d.last.version)
-	c.Features = []task.Feature{{Name: "engine", OK: true, Detail: c.Version + " at " + d.last.at.String() + rootlessText(k)}}
+	c.Version = fmt.Sprintf("%s %s, API %s", kind, k.version.Version, e.version)
+	c.Features = []task.Feature{{Name: "engine", OK: true, Detail: c.Version + " at " + e.at.String() + rootlessText(k)}}
 	worker, err := d.worker()
 	if err != nil {
 		return no(err)
