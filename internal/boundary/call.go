@@ -219,7 +219,7 @@ func (l *live) limited(ctx context.Context, out task.Outcome, begun time.Time) s
 	case l.limitAt.After(begun):
 		return l.limit
 	case more:
-		return fmt.Sprintf("memory: the kernel ended a process at the limit of %d bytes", l.spec.Limits.MemoryBytes)
+		return fmt.Sprintf("memory: the kernel ended a process at the limit of %d bytes (OOM, out of memory; --memory)", l.spec.Limits.MemoryBytes)
 	case out.Exit == tooLarge && l.spec.Limits.DiskBytes > 0:
 		return fmt.Sprintf("disk: the kernel ended a process that made one file larger than the limit of %d bytes", l.spec.Limits.DiskBytes)
 	}

@@ -491,7 +491,7 @@ func (m *Manager) poisoned(l *live, cause error) {
 		// Under its memory limit the kernel may end our own process too. The
 		// group still knows; say so rather than that a channel broke.
 		if o, err := inst.Observe(ctx); err == nil && o.OOMKills > 0 {
-			cause = task.Errorf(task.CodeLimit, "limits", "memory: the limit of %d MiB was reached and the kernel ended the boundary", l.spec.Limits.MemoryBytes>>20)
+			cause = task.Errorf(task.CodeLimit, "limits", "memory: the limit of %d MiB was reached and the kernel ended the boundary (OOM, out of memory; --memory)", l.spec.Limits.MemoryBytes>>20)
 			if l.log != nil {
 				m.limitHit(l, "memory", cause.Error())
 			}

@@ -1,8 +1,10 @@
 package harness
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -187,7 +189,29 @@ func newEngine(backend string) (*Engine, error) {
 	return &Engine{Backend: backend, Dir: dir, Host: "unix://" + filepath.Join(dir, "sock"), mark: filepath.Base(dir)}, nil
 }
 
-func newDocker() (*Engine, error) {
+func newDocker() (*Engine, error) { return dockerWith(nil, 0) }
+
+// DockerWith starts one more Docker Engine, with settings of its daemon.json beside
+// the usual ones, and with its data on a file system of that many MiB in memory where
+// that is not 0. It ends with the test.
+func DockerWith(t testing.TB, settings map[string]any, mib int) *Engine {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("a docker of the test's own needs root")
+	}
+	e, err := dockerWith(settings, mib)
+	if err != nil {
+		t.Skipf("docker cannot be started on this machine with %v: %v", settings, err)
+	}
+	t.Cleanup(func() {
+		if err := e.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func dockerWith(settings map[string]any, mib int) (*Engine, error) {
 	for _, name := range []string{"dockerd", "docker", "containerd", "runc"} {
 		if _, err := exec.LookPath(name); err != nil {
 			return nil, err
@@ -198,9 +222,20 @@ func newDocker() (*Engine, error) {
 		return nil, err
 	}
 	conf := filepath.Join(e.Dir, "daemon.json")
-	text := `{"bridge":"none","iptables":false,"ip-masq":false,"cgroup-parent":"/` + e.mark + `"}`
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+	all := map[string]any{"bridge": "none", "iptables": false, "ip-masq": false, "cgroup-parent": "/" + e.mark}
+	maps.Copy(all, settings)
+	text, err := json.Marshal(all)
+	if err == nil {
+		err = os.WriteFile(conf, text, 0o600)
+	}
+	if err != nil {
 		return nil, err
+	}
+	if mib > 0 {
+		data := filepath.Join(e.Dir, "data")
+		if err := errors.Join(os.Mkdir(data, 0o711), unix.Mount("tmpfs", data, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=711", mib))); err != nil {
+			return nil, errors.Join(err, e.stop())
+		}
 	}
 	e.args = []string{"dockerd", "--config-file", conf, "--data-root", filepath.Join(e.Dir, "data"), "--exec-root", filepath.Join(e.Dir, "exec"), "-H", e.Host, "--pidfile", filepath.Join(e.Dir, "pid")}
 	if err := e.Start(); err != nil {

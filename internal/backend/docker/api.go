@@ -28,6 +28,10 @@ const (
 // answerTime bounds one answer of the engine that need not wait for anything.
 const answerTime = 30 * time.Second
 
+// connectTime bounds an engine's first answers: one that takes a connection and says
+// nothing is not there.
+const connectTime = 10 * time.Second
+
 // maxAnswer bounds what is read of one.
 const maxAnswer = 16 << 20
 
@@ -38,6 +42,8 @@ type engine struct {
 	version string // negotiated; empty: not yet
 	server  string // what it calls itself, with its version; may be empty
 }
+
+var errSilent = fmt.Errorf("no answer within %s, though its socket is open", connectTime)
 
 // statusError is an answer that is not a success.
 type statusError struct {
@@ -73,7 +79,7 @@ func connect(ctx context.Context, at endpoint) (*engine, error) {
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return at.dial(ctx) },
 		DisableKeepAlives: true, // a task's process must not hold a connection for the engine's sake
 	}}
-	ctx, done := context.WithTimeout(ctx, answerTime)
+	ctx, done := context.WithTimeoutCause(ctx, connectTime, errSilent)
 	defer done()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine/_ping", nil)
 	if err != nil {

@@ -348,7 +348,7 @@ func explainCreate(err error) error {
 		return fmt.Errorf("make the container: %w", err)
 	}
 	return task.Errorf(task.CodeUnavailable, "docker.create", "the engine refused to make the container: %v", err).
-		WithHint("nothing runs; `caisson doctor` shows what this engine can do")
+		WithHint("nothing runs; %s", nextStep(err))
 }
 
 func explainStart(err error) error {
@@ -356,5 +356,19 @@ func explainStart(err error) error {
 		return fmt.Errorf("start the container: %w", err)
 	}
 	return task.Errorf(task.CodeUnavailable, "docker.start", "the engine could not start the container: %v", err).
-		WithHint("nothing ran; `caisson doctor` shows what this engine can do")
+		WithHint("nothing ran; %s", nextStep(err))
+}
+
+// nextStep is what a person does about what an engine says went wrong. Only a hint
+// rests on its words.
+func nextStep(err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, "no space left") || strings.Contains(text, "disk quota"):
+		return "free space where the engine keeps its data; `docker system df` shows what is used"
+	case strings.Contains(text, "address pool"):
+		return "free a network of the engine's (docker network prune); containers of caisson's have none, and need no address"
+	case strings.Contains(text, "already in use"):
+		return "another container has that name, and is left alone; try again: the next one gets another name"
+	}
+	return "`caisson doctor` shows what this engine can do"
 }
