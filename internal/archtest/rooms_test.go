@@ -41,7 +41,7 @@ var rooms = []room{
 
 	{dir: "internal/backend/all", may: []string{"internal/backend/..."}},
 	{dir: "internal/backend/backendtest", may: []string{"internal/task", "internal/sys", "internal/backend", "internal/worker"}},
-	{dir: "internal/backend/internal", may: []string{"internal/task", "internal/sys", "internal/backend", "internal/worker/guest"}},
+	{dir: "internal/backend/internal", may: []string{"internal/task", "internal/sys", "internal/backend", "internal/worker/guest", "internal/worker/crossing"}},
 	{dir: "internal/service/all", may: []string{"internal/service/..."}},
 
 	{dir: "internal/audit", may: []string{"internal/task", "internal/sys", "internal/policy"}},
@@ -76,14 +76,14 @@ var rooms = []room{
 
 // A technology knows its contract and the channel, never a sibling.
 var (
-	backendChild = []string{"internal/task", "internal/sys", "internal/backend", "internal/backend/internal/...", "internal/worker", "internal/worker/guest"}
+	backendChild = []string{"internal/task", "internal/sys", "internal/backend", "internal/backend/internal/...", "internal/worker", "internal/worker/guest", "internal/worker/crossing"}
 	serviceChild = []string{"internal/task", "internal/sys", "internal/service"}
 	doorChild    = []string{"internal/task", "internal/sys", "internal/door"}
 )
 
 // workerParts is all of ours that may be linked, also indirectly, into the
 // program that stands inside a boundary.
-var workerParts = []string{"internal/worker/inside/...", "internal/worker/frame/...", "internal/worker/mux", "internal/worker/guest", "internal/worker/contract", "internal/worker/tools/...", "internal/probe/...", "internal/sys/...", "internal/task", "internal/backend/linux/stage/...", "internal/workerprog"}
+var workerParts = []string{"internal/worker/inside/...", "internal/worker/frame/...", "internal/worker/mux", "internal/worker/guest", "internal/worker/crossing", "internal/worker/contract", "internal/worker/tools/...", "internal/probe/...", "internal/sys/...", "internal/task", "internal/backend/linux/stage/...", "internal/workerprog"}
 
 // workerModules is all of others' that may be linked into it.
 var workerModules = []string{"golang.org/x/sys"}

@@ -124,6 +124,11 @@ func makeWorld() (end func(), err error) {
 		if err := unix.Mount(mine, at, "", unix.MS_BIND, ""); err != nil {
 			return end, fmt.Errorf("cover %s: %w", name, err)
 		}
+		// An engine shows mounts below what it shows as they are, and one of a disk that
+		// can be written would be refused.
+		if err := unix.Mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			return end, fmt.Errorf("make %s read-only: %w", name, err)
+		}
 	}
 	return end, startWorld(cert)
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/caisson-dev/caisson/test/harness"
 )
 
 // asker asks the proxy in each way that it has, and in some that it has not: one
@@ -279,6 +281,7 @@ func TestEmptyLists(t *testing.T) {
 func TestSandboxInside(t *testing.T) {
 	one(t, func(p *place) {
 		program(p.t, "bwrap", "bubblewrap")
+		harness.NeedsGrant(p.t, "userns")
 		task := p.open("--grant", "userns", "--allow", "a.test:80")
 		for line, want := range map[string]bool{
 			"bwrap --dev-bind / / curl -sS -m 60 http://a.test/":                                                                                  true,

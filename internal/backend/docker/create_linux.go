@@ -57,11 +57,21 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 	if err := d.check(s); err != nil {
 		return nil, err
 	}
+	in, err := d.create(ctx, s, false)
+	if err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+// create is Create; in a trial it is no error that no sockets came from inside.
+func (d *Driver) create(ctx context.Context, s backend.Spec, trial bool) (*instance, error) {
+	const op = "docker.create"
 	e, k, err := d.engine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	in := &instance{driver: d, spec: s, engine: e, known: k, token: s.Token, limits: foreign.Limits(s.Limits, k.system.MemTotal, k.system.NCPU), ids: insidersOf(k, s)}
+	in := &instance{trial: trial, driver: d, spec: s, engine: e, known: k, token: s.Token, limits: foreign.Limits(s.Limits, k.system.MemTotal, k.system.NCPU), ids: insidersOf(k, s)}
 	if err := in.start(ctx); err != nil {
 		cctx, cancel := sys.Detach(ctx, destroyTimeout)
 		defer cancel()
@@ -110,14 +120,6 @@ func (d *Driver) check(s backend.Spec) error {
 	if s.Userns {
 		return task.Errorf(task.CodeUnsupported, op, "%s", noUserns).WithHint("%s", noUsernsFix)
 	}
-	for _, w := range []struct {
-		name string
-		set  bool
-	}{{"a way out", s.Way != nil}, {"certificates of its own", s.Trust != ""}, {"sockets of the host", len(s.Local) > 0}, {"known hosts of SSH", s.KnownHosts != ""}} {
-		if w.set {
-			return task.Errorf(task.CodeUnsupported, op, "%s: %s", w.name, noWay).WithHint("%s", noWayFix)
-		}
-	}
 	if s.Image != "" && s.Rootfs != "" {
 		return task.Errorf(task.CodeUsage, op, "a boundary has one root: --image and --rootfs exclude each other").WithHint("leave one of the two out")
 	}
@@ -128,10 +130,6 @@ func (d *Driver) check(s backend.Spec) error {
 const (
 	noUserns    = "--grant userns: an engine's own filter refuses user namespaces to what it starts"
 	noUsernsFix = "--backend linux can give it"
-	noWay       = "nothing can be reached from inside a boundary of this backend yet, which needs sockets of the host inside"
-	noWayFix    = "--backend linux has them; here only --net none, without --allow, --lend and --phase install"
-	noInward    = "the host has no way to servers inside a boundary of this backend yet"
-	noInwardFix = "--backend linux has one; here leave --publish out"
 )
 
 // start makes folder and container, starts it and has the worker answer.
@@ -145,6 +143,9 @@ func (in *instance) start(ctx context.Context) error {
 	}
 	image, err := in.image(ctx, layout)
 	if err != nil {
+		return err
+	}
+	if err := in.crossings.Open(in.folder, layout, in.spec, in.ids); err != nil {
 		return err
 	}
 	mounts, err := in.mounts(layout)
@@ -192,38 +193,43 @@ func (in *instance) start(ctx context.Context) error {
 	if err := sys.Fault("docker.started"); err != nil {
 		return err
 	}
-	if err := in.greet(ctx, conn); err != nil {
+	why, err := in.greet(ctx, conn)
+	if err != nil {
 		return err
 	}
 	if err := sys.Fault("docker.answered"); err != nil {
 		return err
 	}
-	return in.verify(ctx)
+	pid, err := in.verify(ctx)
+	if err != nil {
+		return err
+	}
+	return in.takeSockets(pid, why)
 }
 
-// greet sends the plan and takes the answer.
-func (in *instance) greet(ctx context.Context, conn *attached) error {
+// greet sends the plan and takes the answer; door says why no sockets came.
+func (in *instance) greet(ctx context.Context, conn *attached) (door string, err error) {
 	const op = "docker.start"
 	s := in.spec
 	if err := conn.SetDeadline(time.Now().Add(setupTime)); err != nil {
-		return err
+		return "", err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	err := guest.Send(conn, foreign.Plan(s, in.ids, in.limits))
+	err = guest.Send(conn, foreign.Plan(s, in.ids, in.limits))
 	var r guest.Report
 	if err == nil {
 		err = guest.Receive(conn, &r)
 	}
 	switch {
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return "", context.Cause(ctx)
 	case err != nil:
 		text := conn.complaint()
 		if c, ierr := in.engine.inspect(ctx, in.id); ierr == nil && !c.State.Running {
 			text = strings.TrimSpace(fmt.Sprintf("it ended with %d; %s %s", c.State.ExitCode, c.State.Error, text))
 		}
-		return task.Errorf(task.CodeUnavailable, op, "the worker did not answer from inside the container: %v; %s", err, printable(text, 600)).
+		return "", task.Errorf(task.CodeUnavailable, op, "the worker did not answer from inside the container: %v; %s", err, printable(text, 600)).
 			WithHint("run `caisson doctor` to see what this engine can do")
 	case r.OK:
 		in.mu.Lock()
@@ -233,15 +239,15 @@ func (in *instance) greet(ctx context.Context, conn *attached) error {
 			in.finding(task.Finding{ID: "engine-no-seccomp", Axis: task.KRN, Cap: task.MaxLevel(task.KRN), Text: "the engine starts containers without a system call filter; tools have this program's, the worker has none",
 				Fix: "an engine with seccomp; start it without seccomp-profile unconfined"})
 		}
-		return conn.SetDeadline(time.Time{})
+		return r.Door, conn.SetDeadline(time.Time{})
 	case r.Why == guest.WhyMark:
-		return task.Errorf(task.CodeUnavailable, op, "the engine at %s does not see this machine's files: %s", in.engine.at, printable(r.Error, 200)).
+		return "", task.Errorf(task.CodeUnavailable, op, "the engine at %s does not see this machine's files: %s", in.engine.at, printable(r.Error, 200)).
 			WithHint("an engine in a virtual machine must share %s; a remote one cannot be used", in.driver.cfg.Dir)
 	case r.Why == guest.WhyOwner:
-		return task.Errorf(task.CodeUnavailable, op, "inside the container the task's files belong to user %d, not to %d as whom its commands would run: %s", r.Owner, in.ids.UID, printable(r.Error, 200)).
+		return "", task.Errorf(task.CodeUnavailable, op, "inside the container the task's files belong to user %d, not to %d as whom its commands would run: %s", r.Owner, in.ids.UID, printable(r.Error, 200)).
 			WithHint("run caisson as the user that runs the engine, or with root's engine; no file's owner is changed")
 	}
-	return task.Errorf(task.CodeUnavailable, op, "the worker could not set itself apart inside the container: %s", printable(r.Error, 400)).
+	return "", task.Errorf(task.CodeUnavailable, op, "the worker could not set itself apart inside the container: %s", printable(r.Error, 400)).
 		WithHint("the engine must give it the capabilities %s and more than one user id", strings.Join(guest.Needed, ", "))
 }
 
@@ -316,7 +322,7 @@ func (in *instance) config(image *imageInfo, mounts []mount) *containerConfig {
 		Labels: map[string]string{labelInstance: s.Instance, labelTask: string(s.Task), labelToken: s.Token, labelOwner: strconv.Itoa(s.Identity.UID), labelBoot: boot},
 		HostConfig: &hostConfig{
 			NetworkMode: "none", IpcMode: "private", UsernsMode: mode, ReadonlyRootfs: true,
-			CapDrop: []string{"ALL"}, CapAdd: guest.Needed, SecurityOpt: security,
+			CapDrop: []string{"ALL"}, CapAdd: foreign.Capabilities(s), SecurityOpt: security,
 			Tmpfs: memory, Mounts: mounts, Memory: l.MemoryBytes, MemorySwap: l.MemoryBytes, NanoCpus: int64(l.CPUs * 1e9), PidsLimit: int64(l.Pids),
 			ShmSize: foreign.MemoryFolder(l), Ulimits: in.ulimits(), LogConfig: logConfig{Type: "none"}, RestartPolicy: restartPolicy{Name: "no"}, Binds: []string{},
 			MaskedPaths: foreign.Masked, ReadonlyPaths: foreign.ReadOnly,

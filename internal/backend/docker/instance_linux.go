@@ -30,6 +30,9 @@ type instance struct {
 	limits   task.Limits
 	ids      foreign.Insiders
 	attached bool // found again: only good for Destroy
+	trial    bool // made to find out
+
+	crossings foreign.Crossings
 
 	mu        sync.Mutex
 	findings  []task.Finding
@@ -97,21 +100,22 @@ func (in *instance) Dial(context.Context) (net.Conn, error) {
 }
 
 // verify holds what the engine made to what was asked for. An engine that leaves
-// out what it does not know must not pass unseen.
-func (in *instance) verify(ctx context.Context) error {
+// out what it does not know must not pass unseen. pid is the worker's number, as the
+// engine has it.
+func (in *instance) verify(ctx context.Context) (pid int, err error) {
 	c, err := in.engine.inspect(ctx, in.id)
 	if err != nil {
-		return fmt.Errorf("look at the container: %w", err)
+		return 0, fmt.Errorf("look at the container: %w", err)
 	}
 	if why := in.differs(c); why != "" {
-		return task.Errorf(task.CodeUnavailable, "docker.verify", "the engine did not make what was asked for: %s", why).
+		return 0, task.Errorf(task.CodeUnavailable, "docker.verify", "the engine did not make what was asked for: %s", why).
 			WithHint("nothing was executed; `caisson doctor` shows what this engine can do")
 	}
 	if why := in.unlimited(c.HostConfig); why != "" {
 		in.finding(task.Finding{ID: "no-cgroup", Axis: task.RES, Cap: 1, Text: "the engine sets no limit on all processes together: " + why + "; sizes of folders in memory and the duration bound them",
 			Fix: "root's engine, or control groups v2 that are delegated to this user"})
 	}
-	return nil
+	return c.State.Pid, nil
 }
 
 // differs says what of a running container is not as planned; empty: nothing.
@@ -125,7 +129,7 @@ func (in *instance) differs(c *containerInfo) string {
 		var out []string
 		for _, n := range h.CapAdd {
 			n = strings.TrimPrefix(strings.ToUpper(n), "CAP_")
-			if !slices.Contains(guest.Needed, n) {
+			if !slices.Contains(foreign.Capabilities(in.spec), n) {
 				out = append(out, n)
 			}
 		}
@@ -264,6 +268,7 @@ func (in *instance) Destroy(ctx context.Context) error {
 	if in.conn != nil {
 		_ = in.conn.Close() // for the worker, the end
 	}
+	in.crossings.Close()
 	if err := in.removeLocked(ctx); err != nil {
 		return task.Errorf(task.CodeStuck, op, "the container %s is not confirmed gone: %v", in.nameLocked(), err).
 			WithHint("`caisson reap` tries again; the engine must answer for it")

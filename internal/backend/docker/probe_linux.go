@@ -43,13 +43,14 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	spec := backend.Spec{
 		Task: task.NewID(), Instance: trialInstance, Token: task.NewToken(), Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid()},
 		Source: backend.Mount{Target: "/tmp"}, Home: "/home/caisson", WorkerPath: worker,
+		Way: &backend.Way{Proxy: 61080, Ports: []uint16{80, 443}}, Inward: 1,
 	}
-	b, err := d.Create(ctx, spec)
+	in, err := d.create(ctx, spec, true)
 	var obs backend.Observation
 	if err == nil {
-		obs, err = b.Observe(ctx)
+		obs, err = in.Observe(ctx)
 		cctx, cancel := sys.Detach(ctx, destroyTimeout)
-		derr := b.Destroy(cctx)
+		derr := in.Destroy(cctx)
 		cancel()
 		if derr != nil {
 			return c, derr
@@ -63,11 +64,10 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 		f.Detail, f.Fix = err.Error(), task.HintOf(err)
 	}
 	c.Features = append(c.Features, f, task.Feature{Name: "limits", OK: obs.Levels[task.RES] >= 2, Detail: obs.Seen[task.RES]})
-	c.Features = append(c.Features, task.Feature{Name: "egress", Detail: noWay, Fix: noWayFix}, task.Feature{Name: "publish", Detail: noInward, Fix: noInwardFix}, task.Feature{Name: "grant-userns", Detail: noUserns, Fix: noUsernsFix})
+	c.Features = append(c.Features, task.Feature{Name: "grant-userns", Detail: noUserns, Fix: noUsernsFix})
 	if err != nil {
 		return no(err)
 	}
-	in := b.(*instance)
 	c.Usable, c.Images = true, true
 	c.Findings = in.Findings()
 	if in.ids.UID == 0 && !k.rootless() {
@@ -86,8 +86,12 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 		task.CHN: "the container's standard streams, held by a worker of another user id than every tool",
 	}
 	c.Userns = backend.Variant{Why: noUserns, Fix: noUsernsFix}
-	c.Way = backend.Variant{Why: noWay, Fix: noWayFix}
-	c.Inward = backend.Variant{Why: noInward, Fix: noInwardFix}
+	c.Way, c.Inward = in.crossings.Variant(), in.crossings.Variant()
+	way := task.Feature{Name: "egress", OK: c.Way.Why == "", Detail: "sockets came from inside the container", Fix: c.Way.Fix}
+	if !way.OK {
+		way.Detail = c.Way.Why
+	}
+	c.Features = append(c.Features, way)
 	return c, nil
 }
 

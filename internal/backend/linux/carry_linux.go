@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/internal/hostsockets"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -56,7 +57,10 @@ func (in *instance) Carry() ([]byte, []int, error) {
 	}
 	c := carried{
 		Task: in.spec.Task, Instance: in.spec.Instance, Token: in.spec.Token, Limits: in.limits, Findings: in.findings,
-		Worker: p.ident, PidFD: p.pidfd, DevPTS: in.devpts, Sockets: in.sockets, Local: in.local, Inward: in.inward.all, Stderr: -1,
+		Worker: p.ident, PidFD: p.pidfd, DevPTS: in.devpts, Stderr: -1,
+	}
+	if in.sockets != nil {
+		c.Sockets, c.Local, c.Inward = in.sockets.All()
 	}
 	for _, g := range in.groups {
 		c.Groups = append(c.Groups, carriedGroup{g.v2, g.parent, g.ctl, g.dir, g.ino, g.scope, g.nested})
@@ -134,10 +138,9 @@ func (d *Driver) Take(state []byte) (backend.Instance, error) {
 	}
 	in := &instance{
 		spec:   backend.Spec{Task: c.Task, Instance: c.Instance, Token: c.Token},
-		limits: c.Limits, findings: c.Findings, dialed: true, devpts: c.DevPTS, sockets: c.Sockets, local: c.Local,
+		limits: c.Limits, findings: c.Findings, dialed: true, devpts: c.DevPTS, sockets: hostsockets.Retake(c.Sockets, c.Local, c.Inward),
 		proc: &process{pid: c.Worker.PID, pidfd: c.PidFD, ident: c.Worker, sock: -1, done: make(chan struct{}), stderr: &tail{buf: c.Tail}},
 	}
-	in.inward.begin(c.Inward)
 	for _, g := range c.Groups {
 		in.groups = append(in.groups, &group{hierarchy: hierarchy{v2: g.V2, parent: g.Parent, ctl: g.Controllers}, dir: g.Dir, ino: g.Inode, scope: g.Scope, nested: g.Nested})
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/internal/hostsockets"
 	"github.com/caisson-dev/caisson/internal/backend/linux/stage"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
@@ -30,12 +31,10 @@ type instance struct {
 
 	mu        sync.Mutex
 	groups    []*group
-	proc      *process   // of our own start
-	ident     *sys.Ident // of an earlier process's start
-	devpts    int        // O_PATH; 0 = none
-	sockets   []int      // of the way out
-	local     []int      // Unix sockets inside
-	inward    inward     // connects to servers inside
+	proc      *process         // of our own start
+	ident     *sys.Ident       // of an earlier process's start
+	devpts    int              // O_PATH; 0 = none
+	sockets   *hostsockets.Set // inside, that are the host's; nil: none
 	dialed    bool
 	resources []backend.Resource // as recorded, when attached
 }
@@ -401,11 +400,9 @@ func (in *instance) Destroy(ctx context.Context) error {
 	if err := in.killLocked(ctx); err != nil {
 		left = append(left, err.Error())
 	}
-	closeSockets(in.sockets)
-	closeSockets(in.local)
-	in.sockets, in.local = nil, nil
-	closeSockets(in.inward.all)
-	in.inward.all = nil
+	if in.sockets != nil {
+		in.sockets.Close()
+	}
 	if err := sys.Fault("linux.killed"); err != nil {
 		return err
 	}

@@ -1,78 +1,20 @@
 package linux
 
 import (
-	"bytes"
-	"io"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
-
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/internal/rootdir"
 	"github.com/caisson-dev/caisson/internal/backend/linux/stage"
 )
-
-// bundles are where systems keep the list of certificates that programs trust.
-var bundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-	"/etc/ssl/ca-bundle.pem", "/etc/pki/tls/cacert.pem", "/etc/ssl/cert.pem"}
-
-// covered are the folders in which such a list is seen inside.
-var covered = []string{"/usr/", "/etc/ssl/certs/", "/etc/pki/ca-trust/", "/etc/pki/tls/certs/"}
-
-const maxBundle = 4 << 20
 
 // trust has programs inside trust the boundary's own certificates beside those of
 // the system.
 func (pl *planner) trust() {
-	if pl.spec.Trust == "" {
+	text, over := rootdir.Trust(pl.spec)
+	if text == "" {
 		return
 	}
-	var list []byte
-	var over []string
-	for _, name := range bundles {
-		own := pl.spec.Rootfs + name
-		if pl.spec.Rootfs == "" {
-			real, err := filepath.EvalSymlinks(name)
-			if err != nil {
-				continue
-			}
-			own, name = real, real
-		}
-		b := bundle(own) // of a root file system that a person chose no link is followed
-		if b == nil || slices.Contains(over, name) {
-			continue
-		}
-		if list == nil {
-			list = b
-		}
-		if pl.spec.Rootfs != "" || slices.ContainsFunc(covered, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
-			over = append(over, name)
-		}
-	}
-	if list == nil && pl.spec.Rootfs != "" {
-		list = bundle(bundles[0])
-	}
-	text := strings.ToValidUTF8(string(list), "?") + "\n" + pl.spec.Trust
 	pl.add(stage.Step{Op: "file", Target: backend.TrustFile, Mode: 0o444, Data: text})
 	for _, name := range over {
 		pl.add(stage.Step{Op: "over", Source: backend.TrustFile, Target: name})
 	}
-}
-
-// bundle reads a list of certificates; nil: it is none, or no plain file.
-func bundle(name string) []byte {
-	st, err := os.Lstat(name)
-	if err != nil || !st.Mode().IsRegular() || st.Size() > maxBundle {
-		return nil
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxBundle))
-	if err != nil || !bytes.Contains(b, []byte("-----BEGIN CERTIFICATE-----")) {
-		return nil
-	}
-	return b
 }

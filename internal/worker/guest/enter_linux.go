@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-dev/caisson/internal/worker/crossing"
 )
 
 // kept are the capabilities by which the worker starts tools under their user and
@@ -20,8 +22,12 @@ import (
 const kept = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
 
 // Needed are the capabilities, by the names that engines use, that a runtime must
-// give the worker; it needs no other.
-var Needed = []string{"SETUID", "SETGID", "SETPCAP", "KILL"}
+// give the worker; it needs no other, and for a way out those of NeededOfWay, which it
+// gives up with the rest.
+var (
+	Needed      = []string{"SETUID", "SETGID", "SETPCAP", "KILL"}
+	NeededOfWay = []string{"NET_ADMIN", "NET_BIND_SERVICE"}
+)
 
 // settings is what each guardian loads.
 type settings struct {
@@ -65,6 +71,11 @@ func enter(p *Plan, r *Report) (int, error) {
 			return -1, fmt.Errorf("%s belongs to user %d inside, not to %d", path, st.Uid, p.UID)
 		}
 	}
+	if p.Door != "" {
+		if err := handOver(p); err != nil {
+			r.Door = err.Error() // the host knows whether it can do without
+		}
+	}
 	if err := shed(p); err != nil {
 		r.Why = WhyCaps
 		return -1, err
@@ -76,6 +87,30 @@ func enter(p *Plan, r *Report) (int, error) {
 	r.Boot = strings.TrimSpace(string(boot))
 	r.Start, _ = StartTime("/proc/self/stat")
 	return keepSettings(p)
+}
+
+// handOver makes the sockets that are the host's, and keeps none. Nothing else runs
+// inside yet.
+func handOver(p *Plan) error {
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}()
+	if p.Way != nil {
+		way, err := crossing.Open(p.Way)
+		if err != nil {
+			return err
+		}
+		fds = way
+	}
+	in, err := crossing.Inward(p.Inward)
+	if err != nil {
+		return err
+	}
+	fds = append(fds, in...)
+	return crossing.Send(p.Door, fds)
 }
 
 // all makes a system call on every thread. It ends the program where threads fare

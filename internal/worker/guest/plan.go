@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+
+	"github.com/caisson-dev/caisson/internal/worker/crossing"
 )
 
 // Plan is what a worker in a foreign root is told, once, before anything
@@ -28,6 +30,12 @@ type Plan struct {
 	Rlimits []Rlimit `json:"rlimits,omitempty"`
 	Filter  []byte   `json:"filter"` // of tools, as package callfilter assembles it
 	Userns  bool     `json:"userns,omitempty"`
+
+	// Way and Inward are sockets that the worker makes for the host and hands over at
+	// Door, a Unix socket that is this host's; Door empty: none are made.
+	Way    *crossing.Way `json:"way,omitempty"`
+	Inward int           `json:"inward,omitempty"`
+	Door   string        `json:"door,omitempty"`
 }
 
 // Rlimit is one resource limit of tools.
@@ -63,6 +71,8 @@ type Report struct {
 	CapEff     string `json:"cap_eff,omitempty"`
 	NoNewPrivs bool   `json:"no_new_privs"`
 	Seccomp    int    `json:"seccomp"` // 2: the runtime loaded a filter
+	// Door says why no sockets were handed over that the plan has; empty: they were.
+	Door string `json:"door,omitempty"`
 }
 
 // maxMessage bounds plan and report.

@@ -48,6 +48,7 @@ func Plan(s backend.Spec, ids Insiders, l task.Limits) guest.Plan {
 			p.Owned = append(p.Owned, m.Target)
 		}
 	}
+	planCrossings(&p, s)
 	return p
 }
 

@@ -81,6 +81,11 @@ func (b *build) system(uid, gid int) error {
 			files[name] = text
 		}
 	}
+	if b.spec.Way != nil {
+		for _, dir := range BrowserPolicies {
+			files[strings.TrimPrefix(dir, "/etc/")+"/caisson.json"] = BrowserPolicy
+		}
+	}
 	for name, text := range files {
 		if err := write(filepath.Join(etc, name), text, 0o444); err != nil {
 			return err
@@ -165,6 +170,12 @@ func (b *build) prepared(uid, gid int) error {
 	for _, m := range Mounts(s) {
 		needed = append(needed, m.Target)
 	}
+	files := Identity(s, s.Rootfs, uid, gid)
+	for name := range files {
+		if wanted(s, name) {
+			needed = append(needed, "/etc/"+name)
+		}
+	}
 	for _, e := range entries {
 		if notShown[e.Name()] {
 			continue
@@ -173,10 +184,10 @@ func (b *build) prepared(uid, gid int) error {
 			return err
 		}
 	}
-	for name, text := range Identity(s, s.Rootfs, uid, gid) {
+	for name, text := range files {
 		// A file that the root has is covered by ours; none can be added to a folder
 		// that is read-only.
-		if st, err := os.Lstat(filepath.Join(s.Rootfs, "etc", name)); err != nil || !st.Mode().IsRegular() {
+		if st, err := os.Lstat(filepath.Join(s.Rootfs, "etc", name)); (err != nil || !st.Mode().IsRegular()) && !(errors.Is(err, os.ErrNotExist) && wanted(s, name)) {
 			continue
 		}
 		own := filepath.Join(b.dir, "over", name)
@@ -186,6 +197,12 @@ func (b *build) prepared(uid, gid int) error {
 		b.bind(own, "/etc/"+name)
 	}
 	return nil
+}
+
+// wanted reports whether a file of /etc has to be there, though a prepared root may
+// have none: names would not be found without it, or hosts of SSH not known.
+func wanted(s backend.Spec, name string) bool {
+	return s.Way != nil && (name == "resolv.conf" || name == "nsswitch.conf") || name == "ssh/ssh_known_hosts"
 }
 
 // tree binds src, or its children one by one where a place that is needed below it

@@ -1,5 +1,7 @@
 package stage
 
+import "github.com/caisson-dev/caisson/internal/worker/crossing"
+
 // Plan is everything W and I need to build and seal one boundary. The host
 // computes it; it is sent once, before anything untrusted exists.
 type Plan struct {
@@ -33,19 +35,11 @@ type Plan struct {
 }
 
 // Way is where sockets of the host's listen inside.
-type Way struct {
-	Proxy uint16   // TCP, at 127.0.0.1, for programs that know a proxy
-	Ports []uint16 // TCP, at every address of IPv4
-	Six   []uint16 // TCP, at every address of IPv6
-	At    []string // TCP, at these "address:port" of the loopback interface
-}
+type Way = crossing.Way
 
 // LocalDir is where Unix sockets of the host's are inside. The plan has a step that
 // makes it, which can be written until they are there.
 const LocalDir = "/run/boundary/lent"
-
-// DNSPort is where questions for names are answered, at every address.
-const DNSPort = 53
 
 // Rest is what W and I need after they have exec'd themselves, when the plan
 // and all that was made of it is gone from their memory. It follows the plan on

@@ -1,4 +1,4 @@
-package linux
+package hostsockets
 
 import (
 	"context"
@@ -7,50 +7,31 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-dev/caisson/internal/backend"
-	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
-
-var _ backend.Inward = (*instance)(nil)
-
-// inward are sockets that were made in the boundary's network namespace and are
-// the host's alone. A socket stays in the namespace in which it was made, so the
-// host connects to servers inside with them, without a process there and without
-// a privilege. Each is one connection at a time; ended, it is set back and used
-// again. The zero value has none.
-type inward struct {
-	all  []int
-	free chan int
-}
-
-func (w *inward) begin(fds []int) {
-	w.all, w.free = fds, make(chan int, len(fds))
-	for _, fd := range fds {
-		w.free <- fd
-	}
-}
 
 // dialTime bounds one connection to a server inside: loopback answers at once,
 // a server that takes nobody lets wait.
 const dialTime = 10 * time.Second
 
-// DialInside implements backend.Inward.
-func (in *instance) DialInside(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
-	const op = "linux.dial-inside"
+// DialInside fulfils backend.Inward. A socket stays in the namespace in which it was
+// made, so the host connects to servers inside with them, without a process there and
+// without a privilege. Each is one connection at a time; ended, it is set back and
+// used again.
+func (s *Set) DialInside(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
+	const op = "sockets.dial-inside"
 	if !at.Addr().IsLoopback() {
 		return nil, task.Errorf(task.CodeInternal, op, "%s is no address of the loopback interface", at)
 	}
-	in.mu.Lock()
-	free, some := in.inward.free, len(in.inward.all) > 0
-	in.mu.Unlock()
+	s.mu.Lock()
+	free, some := s.free, len(s.inward) > 0
+	s.mu.Unlock()
 	if !some {
 		return nil, task.Errorf(task.CodeState, op, "the host has no way into this boundary, or it is gone")
 	}
@@ -62,20 +43,20 @@ func (in *instance) DialInside(ctx context.Context, at netip.AddrPort) (net.Conn
 	case <-ctx.Done():
 		return nil, task.Errorf(task.CodeLimit, op, "all %d connections into the task are in use", cap(free))
 	}
-	c, err := in.connect(fd, at)
+	c, err := s.connect(fd, at)
 	if err != nil {
-		in.giveBack(fd, free)
+		s.giveBack(fd, free)
 		return nil, task.Errorf(task.CodeUnavailable, op, "nobody answers at %s inside: %w", at, err)
 	}
-	return &inwardConn{TCPConn: c, back: func() { in.giveBack(fd, free) }}, nil
+	return &inwardConn{TCPConn: c, back: func() { s.giveBack(fd, free) }}, nil
 }
 
 // giveBack takes a socket back to before it was connected, unless it went with
 // the boundary.
-func (in *instance) giveBack(fd int, free chan int) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if !slices.Contains(in.inward.all, fd) {
+func (s *Set) giveBack(fd int, free chan int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.inward, fd) {
 		return
 	}
 	_ = unix.Shutdown(fd, unix.SHUT_RDWR)
@@ -85,8 +66,8 @@ func (in *instance) giveBack(fd int, free chan int) {
 }
 
 // connect connects the socket and returns another descriptor of it.
-func (in *instance) connect(fd int, at netip.AddrPort) (*net.TCPConn, error) {
-	own, err := in.begun(fd, at)
+func (s *Set) connect(fd int, at netip.AddrPort) (*net.TCPConn, error) {
+	own, err := s.begun(fd, at)
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +107,10 @@ func (in *instance) connect(fd int, at netip.AddrPort) (*net.TCPConn, error) {
 }
 
 // begun begins to connect, while the boundary stands.
-func (in *instance) begun(fd int, at netip.AddrPort) (own int, err error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if !slices.Contains(in.inward.all, fd) {
+func (s *Set) begun(fd int, at netip.AddrPort) (own int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.inward, fd) {
 		return -1, errors.New("the boundary is gone")
 	}
 	have, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
@@ -167,34 +148,4 @@ func (c *inwardConn) Close() error {
 		c.back()
 	})
 	return err
-}
-
-// Listening implements backend.Inward.
-func (in *instance) Listening() ([]netip.AddrPort, error) {
-	const op = "linux.listening"
-	in.mu.Lock()
-	pid, own := 0, map[netip.AddrPort]bool{}
-	if in.proc != nil && !in.proc.dead() {
-		pid = in.proc.pid
-	}
-	for _, fd := range in.sockets {
-		if s, err := spotOf(fd); err == nil {
-			own[s.at] = true
-		}
-	}
-	in.mu.Unlock()
-	if pid == 0 {
-		return nil, task.Errorf(task.CodeState, op, "the boundary is gone")
-	}
-	all, err := sys.TCPSockets(strconv.Itoa(pid))
-	if err != nil {
-		return nil, task.Errorf(task.CodeUnavailable, op, "what listens inside cannot be read: %w", err)
-	}
-	var out []netip.AddrPort
-	for _, s := range all {
-		if s.State == sys.TCPListen && !own[s.Local] && !slices.Contains(out, s.Local) {
-			out = append(out, s.Local)
-		}
-	}
-	return out, nil
 }
