@@ -204,7 +204,10 @@ func (in *instance) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return in.takeSockets(pid, why)
+	if err := in.takeSockets(pid, why); err != nil {
+		return err
+	}
+	return sys.Fault("docker.sockets")
 }
 
 // greet sends the plan and takes the answer; door says why no sockets came.
