@@ -1,4 +1,4 @@
-# Targets: build man install test test-fast dogfood fuzz demo bench guarantees clean. What each needs is in CONTRIBUTING.md.
+# Targets: build man install test test-fast dogfood fuzz demo bench guarantees guest clean. What each needs is in CONTRIBUTING.md.
 
 GO      ?= go
 PREFIX  ?= /usr/local
@@ -12,7 +12,7 @@ BUILD   := $(GO) build -trimpath -buildvcs=false
 WORKER  := internal/workerbin/bin/caisson-worker
 STAMP    = -X $(MODULE)/internal/version.version=$(VERSION) -X $(MODULE)/internal/version.commit=$(COMMIT)
 
-.PHONY: build worker man install test test-fast dogfood fuzz demo bench guarantees clean
+.PHONY: build worker man install test test-fast dogfood fuzz demo bench guarantees guest clean
 
 build: worker
 	$(BUILD) -ldflags "-s -w $(STAMP) -X $(MODULE)/internal/workerbin.digest=$$( (sha256sum $(WORKER) || shasum -a 256 $(WORKER)) 2>/dev/null | cut -d' ' -f1)" -o bin/caisson ./cmd/caisson
@@ -53,6 +53,10 @@ bench: build
 # Attacks every backend here, as root with private engines, and writes docs/GUARANTEES.md and docs/comparison.md.
 guarantees: build
 	CAISSON_GUARANTEES=write CAISSON_TEST_BIN=$(CURDIR)/bin/caisson $(GO) test ./test/guarantees -run Render -count 1 -v -timeout 30m
+
+# Other kernels, in QEMU: root, a mirror of packages, about half an hour. GUEST=--quick, or the name of a system, for less.
+guest: build
+	bash scripts/guest.sh --write $(GUEST)
 
 clean:
 	rm -rf bin $(WORKER)

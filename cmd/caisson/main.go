@@ -26,6 +26,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == attack.Arg {
 		os.Exit(attack.Main(os.Args[1:2], os.Args[2:]))
 	}
+	if len(os.Args) == 2 && os.Args[1] == verify.FarArg {
+		os.Exit(verify.Far())
+	}
 	wire.OwnFiles()
 	if os.Getenv("GOGC") == "" {
 		// A command is over before memory that it gave up is worth looking for. A

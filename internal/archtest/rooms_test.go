@@ -52,8 +52,9 @@ var rooms = []room{
 	}},
 	// Attacks boundaries from outside caisson, as a person would use it; the hostile
 	// program itself knows nothing of ours but the words.
-	{dir: "internal/verify", may: []string{"internal/task", "internal/sys", "internal/evidence", "internal/source/git", "internal/verify/attack"}, users: []string{"cmd/caisson", "test"}},
-	{dir: "internal/verify/attack", may: []string{"internal/task"}, users: []string{"cmd/caisson", "internal/verify", "test"}},
+	{dir: "internal/verify", may: []string{"internal/task", "internal/sys", "internal/evidence", "internal/source/git", "internal/verify/attack", "internal/verify/far"}, users: []string{"cmd/caisson", "test"}},
+	{dir: "internal/verify/far", may: []string{"internal/verify/attack"}, users: []string{"internal/verify"}},
+	{dir: "internal/verify/attack", may: []string{"internal/task"}, users: []string{"cmd/caisson", "internal/verify", "internal/verify/far", "test"}},
 	{dir: "internal/door", may: []string{"internal/task", "internal/approval", "internal/audit"}, child: doorChild},
 	// The one door that renders what a tool answers, and so knows the answers.
 	{dir: "internal/door/mcp", may: append([]string{"internal/worker/contract"}, doorChild...)},

@@ -25,6 +25,7 @@ var alsoRefusals = map[string][]string{
 	"P41":  {"ETIMEDOUT", "EHOSTUNREACH"},
 	"P40":  {"ETIMEDOUT", "EHOSTUNREACH"},
 	"META": {"ETIMEDOUT", "EHOSTUNREACH"},
+	"P33":  {"ETIMEDOUT", "EHOSTUNREACH"}, // a datagram that nobody answers
 }
 
 // lacking are the answers of a kernel or machine that lacks a part.

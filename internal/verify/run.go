@@ -56,3 +56,11 @@ func verdict(ps []task.VerifyProbe) task.VerifyResult {
 	}
 	return worst
 }
+
+// FarArg is the first argument of this program where it plays what is beyond this
+// machine, and attacks tasks that have a way there.
+const FarArg = "__far"
+
+// Far plays the network that it reads about from standard input, attacks, and prints
+// what came of it. It returns the exit status.
+func Far() int { return playFar() }

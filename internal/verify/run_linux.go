@@ -39,6 +39,9 @@ type campaign struct {
 	*product
 	rep   *task.VerifyReport
 	sides sides
+	// Of the way out: why nothing of it was tried; and what should leave and did not.
+	farWhy string
+	dull   []string
 }
 
 func attackOne(ctx context.Context, c Config) (*task.VerifyReport, error) {
@@ -111,7 +114,6 @@ func (c *Config) target() task.VerifyTarget {
 var never = []string{
 	"filling a disk, inodes, descriptors or processors: a running machine could suffer; the project's own tests do it",
 	"a terminal of the task's (P30 but for the 32-bit gate): there is none in this run",
-	"names, proxies and credentials of a way out (P33 to P39, P45, P46): the attacked task has none",
 	"killing caisson in the middle (P56) and twenty tasks at once (P57): the project's own tests do it",
 	"another kernel than this one",
 }
@@ -192,9 +194,14 @@ func (m *campaign) attacks(ctx context.Context, in attack.Config, run func(ctx c
 	if _, err := m.log(); err != nil {
 		return task.Errorf(task.CodeInternal, "verify", "a sentinel does not listen any more: %w", err)
 	}
+	if m.Backend != "" {
+		if err := m.beyond(ctx); err != nil {
+			return err
+		}
+	}
 	for _, p := range attack.Properties {
 		if !p.Host {
-			m.rep.Probes = append(m.rep.Probes, m.sides.judge(p))
+			m.rep.Probes = append(m.rep.Probes, m.wayJudged(m.sides.judge(p)))
 		}
 	}
 	return nil

@@ -113,8 +113,8 @@ func (g ground) namespaces() task.Feature {
 	switch {
 	case g.read("/proc/sys/user/max_user_namespaces") == "0":
 		f.OK, f.Detail, f.Fix = false, "user.max_user_namespaces is 0: nobody may make one", "echo user.max_user_namespaces=15000 | sudo tee /etc/sysctl.d/60-userns.conf && sudo sysctl --system"
-	case g.uid != 0 && g.read("/proc/sys/kernel/unprivileged_userns_clone") == "0":
-		f.OK, f.Detail, f.Fix = false, "kernel.unprivileged_userns_clone is 0: only root may make one", "echo kernel.unprivileged_userns_clone=1 | sudo tee /etc/sysctl.d/60-userns.conf && sudo sysctl --system"
+	case g.read("/proc/sys/kernel/unprivileged_userns_clone") == "0":
+		f.OK, f.Detail, f.Fix = false, "kernel.unprivileged_userns_clone is 0: only root may make one, and nobody one within another", "echo kernel.unprivileged_userns_clone=1 | sudo tee /etc/sysctl.d/60-userns.conf && sudo sysctl --system"
 	case g.uid != 0 && g.read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" && !g.has("/etc/apparmor.d/caisson"):
 		f.OK, f.Detail = false, "AppArmor takes the rights of user namespaces from programs without a profile (kernel.apparmor_restrict_unprivileged_userns is 1, as on Ubuntu since 23.10)"
 		f.Fix = "save the profile of docs/guide.md (\"User namespaces are not available\") as /etc/apparmor.d/caisson, then: sudo apparmor_parser -r /etc/apparmor.d/caisson"

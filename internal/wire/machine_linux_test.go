@@ -39,6 +39,7 @@ func TestMachine(t *testing.T) {
 		{name: "Ubuntu with the profile", uid: 1000, files: map[string]string{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n", "/etc/apparmor.d/caisson": ""}, want: map[string]string{"/user-namespaces": "ok"}},
 		{name: "Ubuntu as root", uid: 0, files: map[string]string{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n"}, want: map[string]string{"/user-namespaces": "ok"}},
 		{name: "old Debian", uid: 1000, files: map[string]string{"/proc/sys/kernel/unprivileged_userns_clone": "0"}, want: map[string]string{"/user-namespaces": "unprivileged_userns_clone=1"}},
+		{name: "old Debian as root", uid: 0, files: map[string]string{"/proc/sys/kernel/unprivileged_userns_clone": "0"}, want: map[string]string{"/user-namespaces": "unprivileged_userns_clone=1"}},
 		{name: "none for anybody", uid: 0, files: map[string]string{"/proc/sys/user/max_user_namespaces": "0"}, want: map[string]string{"/user-namespaces": "max_user_namespaces"}},
 		{name: "in Docker, in CI", files: map[string]string{"/.dockerenv": ""}, env: map[string]string{"GITHUB_ACTIONS": "true", "CI": "true"}, want: map[string]string{"/setting": "ok"}, say: map[string]string{"/setting": "inside a Docker container, a job of GitHub Actions"}},
 		{name: "in Podman", files: map[string]string{"/run/.containerenv": ""}, env: map[string]string{"CI": "1"}, say: map[string]string{"/setting": "inside a Podman container, a CI job"}},

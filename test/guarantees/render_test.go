@@ -128,11 +128,21 @@ func runs(b *strings.Builder, ms []measured) {
 		if m.Why != "" {
 			fmt.Fprintf(b, "- %s: no boundary was had: %s\n", m.Name, m.Why)
 		}
+		why := map[string][]string{} // one line for all that have one reason
+		var order []string
 		for _, p := range m.Probes {
 			if (p.Result == task.VerifyNotShown || p.Result == task.VerifyNotTried) && m.Target.Kind == "backend" {
-				fmt.Fprintf(b, "- %s, %s: %s: %s\n", m.Name, p.ID, strings.ReplaceAll(string(p.Result), "_", " "), p.Why)
+				text := strings.ReplaceAll(string(p.Result), "_", " ") + ": " + p.Why
+				if why[text] == nil {
+					order = append(order, text)
+				}
+				why[text] = append(why[text], p.ID)
 			}
 		}
+		for _, text := range order {
+			fmt.Fprintf(b, "- %s, %s: %s\n", m.Name, strings.Join(why[text], " "), text)
+		}
+
 	}
 }
 

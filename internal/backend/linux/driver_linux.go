@@ -3,8 +3,10 @@ package linux
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -32,11 +34,12 @@ type Driver struct {
 	launch launcher
 	roots  cgroupRoots
 	run    string // where systemd keeps the users' sockets
+	system string // its own
 }
 
 // New returns the driver. It looks at nothing yet.
 func New(cfg Config) backend.Driver {
-	return &Driver{cfg: cfg, launch: reexec{flags: allNamespaces}, run: "/run/user",
+	return &Driver{cfg: cfg, launch: reexec{flags: allNamespaces}, run: "/run/user", system: "/run/systemd/private",
 		roots: cgroupRoots{mountinfo: "/proc/self/mountinfo", self: "/proc/self/cgroup", root: os.Geteuid() == 0}}
 }
 
@@ -57,20 +60,29 @@ func (d *Driver) Resources(s backend.Spec) []backend.Resource {
 	for _, g := range gs {
 		rs = append(rs, backend.Resource{Kind: kindCgroup, Name: g.dir, Token: s.Token})
 	}
-	if _, ok := d.manager(gs); ok {
+	if _, ok := d.manager(gs, s.Limits); ok {
 		rs = append(rs, scopeResource(name, s.Token))
 	}
 	return rs
 }
 
-// manager returns the user manager to ask for a scope, when our own groups
-// would not bound memory and processes.
-func (d *Driver) manager(gs []*group) (userManager, bool) {
-	if have := limited(gs); d.roots.root || have["memory"] && have["pids"] {
+// manager returns the systemd manager to ask for a scope, when our own groups
+// would not bound memory and processes, or not the processors where somebody
+// asked for fewer than there are: systemd turns that controller on only above
+// units that want it, and off again under groups that are not its own.
+func (d *Driver) manager(gs []*group, l task.Limits) (userManager, bool) {
+	have := limited(gs)
+	if enough := have["memory"] && have["pids"]; enough && (have["cpu"] || !fewerCPUs(l)) || d.roots.root && !enough {
 		return userManager{}, false
+	}
+	if d.roots.root {
+		return findSystemManager(d.system)
 	}
 	return findUserManager(d.run, os.Getuid())
 }
+
+// fewerCPUs reports whether the limit on processors is one.
+func fewerCPUs(l task.Limits) bool { return l.CPUs > 0 && l.CPUs < float64(runtime.NumCPU()) }
 
 // Create implements backend.Driver.
 func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, error) {
@@ -127,7 +139,7 @@ func (d *Driver) make(ctx context.Context, s backend.Spec, worker *os.File, id i
 		return nil, task.Errorf(task.CodeUsage, op, "%d MiB of memory is too small where each process is limited by itself", in.limits.MemoryBytes>>20).
 			WithHint("at least %d MiB, or run caisson in a delegated control group", minPerProcess>>20)
 	}
-	if um, ok := d.manager(in.groups); ok {
+	if um, ok := d.manager(in.groups, in.limits); ok {
 		in.scope = &um
 	}
 	if err := grantable(s, id.mapping); err != nil {
@@ -143,6 +155,10 @@ func (d *Driver) make(ctx context.Context, s backend.Spec, worker *os.File, id i
 	}
 	in.findings = append(append(append([]task.Finding{}, dropped...), pl.findings...), in.findings...)
 	in.findings = append(in.findings, d.groupFindings(in.groups)...)
+	if !limited(in.groups)["cpu"] && fewerCPUs(in.limits) {
+		in.findings = append(in.findings, task.Finding{ID: "no-cpu-limit", Axis: task.RES, Cap: 2, Text: fmt.Sprintf("%g processors were asked for, and nothing bounds them: no cgroup with the cpu controller can be made here", in.limits.CPUs),
+			Fix: "log in through a session of systemd, or delegate the cpu controller: Delegate=cpu memory pids"})
+	}
 	return in, nil
 }
 

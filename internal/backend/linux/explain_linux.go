@@ -23,6 +23,8 @@ func explain(err error) (why, fix string) {
 	}
 	denied := se.Errno == unix.EPERM || se.Errno == unix.EACCES
 	switch {
+	case (denied || se.Errno == 0) && sysctl("kernel/unprivileged_userns_clone") == "0":
+		return "user namespaces within one are switched off for root too (kernel.unprivileged_userns_clone=0), and tools need one of their own: " + err.Error(), "sysctl kernel.unprivileged_userns_clone=1"
 	case denied && sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1" && os.Geteuid() != 0:
 		return "AppArmor lets unprivileged programs make user namespaces but takes their capabilities away (kernel.apparmor_restrict_unprivileged_userns=1): " + err.Error(),
 			"ask an administrator for an AppArmor profile with `userns,` for this binary, or for `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or use --backend docker"

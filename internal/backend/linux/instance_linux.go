@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -106,7 +107,11 @@ func (in *instance) launch(ctx context.Context, l launcher, worker *os.File, m m
 	}
 	if in.scope != nil {
 		if err := in.joinScope(ctx, p.pid); err != nil {
-			in.findings = append(in.findings, task.Finding{ID: "no-scope", Axis: task.RES, Cap: 1, Text: "the systemd user manager made no scope with limits: " + err.Error()})
+			most := 1
+			if have := limited(in.groups); have["memory"] && have["pids"] {
+				most = 2
+			}
+			in.findings = append(in.findings, task.Finding{ID: "no-scope", Axis: task.RES, Cap: most, Text: "the systemd manager made no scope with limits: " + err.Error()})
 		}
 	}
 	return p, nil
@@ -126,7 +131,15 @@ func (in *instance) joinScope(ctx context.Context, pid int) error {
 	g.scope = name
 	in.mu.Lock()
 	in.groups = append(in.groups, g)
+	own := slices.DeleteFunc(slices.Clone(in.groups), func(x *group) bool { return !x.v2 || x.scope != "" })
 	in.mu.Unlock()
+	// A process is in one group of a tree: our own is empty now.
+	for _, x := range own {
+		if err := x.remove(ctx); err != nil {
+			return err
+		}
+		in.forget(x)
+	}
 	return g.verify(in.limits)
 }
 

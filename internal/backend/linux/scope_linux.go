@@ -20,8 +20,8 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-// Where an unprivileged user owns no cgroup, the systemd user manager makes one
-// on request: a scope, with limits that systemd itself sets. The request is one
+// Where an unprivileged user owns no cgroup, or none that bounds what it must, the
+// systemd manager of the user, or of the machine, makes one on request: a scope, with limits that systemd itself sets. The request is one
 // D-Bus message; this file speaks just enough of the protocol for it. What
 // comes back decides nothing: the limits are read from the kernel afterwards.
 
@@ -45,6 +45,13 @@ func findUserManager(dir string, uid int) (userManager, bool) {
 		}
 	}
 	return userManager{}, false
+}
+
+// findSystemManager is root's: systemd itself, at its private socket.
+func findSystemManager(path string) (userManager, bool) {
+	var st unix.Stat_t
+	ok := unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && st.Uid == 0
+	return userManager{path: path}, ok
 }
 
 func scopeName(group string) string { return group + ".scope" }

@@ -90,6 +90,36 @@ func TestScopeOverPrivateSocket(t *testing.T) {
 	}
 }
 
+// TestWhomToAsk: a scope is asked for where our own groups leave a limit out, of
+// root's systemd only where they bound the rest: it is in one tree with them.
+func TestWhomToAsk(t *testing.T) {
+	dir := publicTemp(t)
+	base := filepath.Join(dir, strconv.Itoa(os.Getuid()), "systemd")
+	fitsSocket(t, filepath.Join(base, "private"))
+	must(t, os.MkdirAll(base, 0o755))
+	l := listenUnix(t, filepath.Join(base, "private"))
+	defer l.Close()
+	few, all := task.Limits{CPUs: 0.5}, task.Limits{CPUs: 1 << 20}
+	for _, c := range []struct {
+		ctl  string
+		root bool
+		l    task.Limits
+		want bool
+	}{
+		{"", false, all, true}, {"memory pids", false, all, false}, {"memory pids", false, few, true}, {"memory pids cpu", false, few, false}, {"memory", false, all, true},
+		{"", true, all, false}, {"", true, few, false}, {"memory pids", true, all, false}, {"memory pids cpu", true, few, false}, {"memory pids", true, few, os.Getuid() == 0},
+	} {
+		d := &Driver{run: dir, system: filepath.Join(base, "private"), roots: cgroupRoots{root: c.root}}
+		g := &group{hierarchy: hierarchy{v2: true, ctl: map[string]bool{}}}
+		for _, x := range strings.Fields(c.ctl) {
+			g.ctl[x] = true
+		}
+		if _, got := d.manager([]*group{g}, c.l); got != c.want {
+			t.Errorf("%+v: asked %v", c, got)
+		}
+	}
+}
+
 // serveOne answers one call, after a signal that is not the answer.
 func serveOne(l net.Listener, refuse bool) string {
 	c, err := l.Accept()

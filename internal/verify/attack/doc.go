@@ -32,6 +32,8 @@ const (
 	sameOutside  = "the same attempts outside, on the same sentinels"
 	asRoot       = "the same attempts outside; most of them only root can make"
 	looksOutside = "the same calls outside: the kernel looks at their arguments"
+	farOutside   = "the same without a boundary, in the same made-up network"
+	loanOutside  = "the same requests without a boundary, with the secret in them"
 )
 
 // Properties is the list, by axis.
@@ -55,6 +57,14 @@ var Properties = []Property{
 	{ID: "P41", Axis: task.NET, Level: 2, Text: "reach listeners of the host at its loopback and its own addresses", Control: sameOutside},
 	{ID: "META", Axis: task.NET, Level: 2, Text: "reach the cloud's metadata service", Control: "the service answers outside"},
 
+	{ID: "P33", Axis: task.NET, Level: 2, Text: "carry data out in names, or ask another name server", Control: farOutside},
+	{ID: "P34", Axis: task.NET, Level: 2, Text: "have the way out look up a name that carries data", Control: farOutside},
+	{ID: "P35", Axis: task.NET, Level: 2, Text: "reach a host that is not allowed, in each way of asking", Control: farOutside},
+	{ID: "P36", Axis: task.NET, Level: 2, Text: "reach a host that is not allowed by another spelling of its name", Control: farOutside},
+	{ID: "P37", Axis: task.NET, Level: 2, Text: "reach this machine, its network or a metadata service by spellings of an address", Control: farOutside},
+	{ID: "P38", Axis: task.NET, Level: 2, Text: "reach those by an allowed name that leads there, or does the second time", Control: farOutside},
+	{ID: "P39", Axis: task.NET, Level: 2, Text: "be somebody else's client inside a tunnel to an allowed host", Control: farOutside},
+
 	{ID: "P54", Axis: task.RES, Level: 2, Text: "take more processes and memory than the task may have", Control: "the same outside", Host: true},
 
 	{ID: "P21", Axis: task.KRN, Level: 1, Text: "make sockets of families that no task needs", Control: "the same calls outside, of families that this kernel has loaded"},
@@ -72,6 +82,9 @@ var Properties = []Property{
 
 	{ID: "ENV", Axis: task.CRD, Level: 1, Text: "find the launcher's secrets in the environment", Control: sameOutside},
 	{ID: "KEY", Axis: task.CRD, Level: 1, Text: "read a key of the launcher's session keyring", Control: sameOutside},
+
+	{ID: "P45", Axis: task.CRD, Level: 2, Text: "have a credential put in where it is not lent to", Control: loanOutside},
+	{ID: "P46", Axis: task.CRD, Level: 2, Text: "get a credential back from a server that repeats what it got", Control: loanOutside},
 
 	{ID: "P66", Axis: task.EVD, Level: 2, Text: "open the record of the task, to read or to change it", Control: sameOutside},
 
@@ -125,6 +138,26 @@ type Config struct {
 	Handle    []byte   // a file handle of the first of Files
 	HandleOn  int
 	Folder    string // shared read-only folder with set-id copies of this program
+	Far       *Far   // what is beyond this machine; nil: nothing of it is tried
+}
+
+// Far is what is beyond this machine for a task with a way out: names and addresses
+// of servers that the caller runs in a network of their own. A server begins its
+// answer with a line that says where it was reached, for which host, and whether it
+// saw the secret.
+type Far struct {
+	Proxy  string // host:port of the way out, inside
+	Open   bool   // the task may reach all that is public; else a list
+	Names  string // address of a name server that no rule names
+	Denied string // the name of a host that is not allowed, and its address
+	DeniedAt,
+	Allowed, AllowedAt string // of one that is, at ports 80 and 443
+	Lent, LentAt string   // of one that is, and to which a credential is lent for paths below /lent
+	Flips        []string // names that are allowed and lead where nothing may go
+	Metadata     string   // addresses that no rule about names lets through
+	Private      string
+	Token        string // name of the variable with the placeholder; outside it holds the secret
+	Sum          string // SHA-256 of the secret, in hex
 }
 
 // Outcome is what became of one attempt: one line of the program's output.
@@ -139,5 +172,9 @@ type Outcome struct {
 	Level      int    `json:",omitempty"` // instead of the property's
 }
 
-// Use is the property of attempts that must work inside.
-const Use = "USE"
+// Use and Way are the properties of attempts that must work inside: Way those of a
+// task's way out.
+const (
+	Use = "USE"
+	Way = "WAY"
+)

@@ -147,6 +147,7 @@ func register() {
 	keys()
 	privileges()
 	record()
+	far()
 }
 
 func run(t *try) {
