@@ -72,16 +72,17 @@ deb [signed-by=$cache/ubuntu.gpg] $ubuntu noble-updates main universe"
 	# shellcheck disable=SC2016
 	mmdebstrap --quiet --variant=apt --include=systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,git,iproute2,kmod,apparmor,procps \
 		--aptopt='APT::Install-Recommends "false"' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-		--customize-hook="chroot \"\$1\" sh -c 'cd /var && apt-get download -qq \$(apt-cache depends $kernel | sed -n \"s/.*Depends: \\(linux-image-[0-9].*\\)/\\1/p\")'" \
-		--customize-hook='chroot "$1" sh -c "cd /var && v=\$(ls linux-image-[0-9]*.deb | sed \"s/^linux-image-//; s/_.*//\"); apt-get download -qq linux-modules-\$v 2>/dev/null || true"' \
+		--customize-hook="chroot \"\$1\" sh -c 'cd /var && apt-get download -o APT::Sandbox::User=root -qq \$(apt-cache depends $kernel | sed -n \"s/.*Depends: \\(linux-image-[0-9].*\\)/\\1/p\")'" \
+		--customize-hook='chroot "$1" sh -c "cd /var && v=\$(ls linux-image-[0-9]*.deb | sed \"s/^linux-image-//; s/_.*//\"); apt-get download -o APT::Sandbox::User=root -qq linux-modules-\$v 2>/dev/null || true"' \
 		"$s" "$root" - <<<"$(case $s in noble) echo "$mirror" ;; *) echo "deb $mirror $s main" ;; esac)"
 	mkdir -p "$T/kernel"
 	for d in "$root"/var/linux-*.deb; do dpkg-deb -x "$d" "$T/kernel" && rm "$d"; done
 	local modules
 	modules=$(echo "$T"/kernel/lib/modules/* "$T"/kernel/usr/lib/modules/* | tr ' ' '\n' | grep -v '\*' | head -1)
 	local v=${modules##*/}
-	cp -a "$modules" "$root/usr/lib/modules/" 2>/dev/null || { mkdir -p "$root/usr/lib/modules" && cp -a "$modules" "$root/usr/lib/modules/"; }
-	depmod -b "$root/usr" "$v" 2>/dev/null || depmod -b "$root" "$v"
+	mkdir -p "$root/usr/lib/modules"
+	cp -a "$modules" "$root/usr/lib/modules/"
+	depmod -b "$root" "$v"
 	rm -rf "${cache:?}/$s.modules" && mkdir "$cache/$s.modules"
 	first_modules "$root" "$v" "$cache/$s.modules"
 	cp "$T/kernel/boot/vmlinuz-$v" "$cache/$s.vmlinuz"

@@ -91,7 +91,7 @@ func moved(r *task.VerifyReport, ours bool) []string {
 }
 
 func stays(r *task.VerifyReport) []string {
-	return append(levelLine(r, task.CRD), said(r, "ENV", "KEY", "P20", "P01", "P10")...)
+	return append(levelLine(r, task.CRD), said(r, "ENV", "KEY", "P20", "P45", "P46", "P01", "P10")...)
 }
 
 func mounted(r *task.VerifyReport) []string {

@@ -37,7 +37,8 @@ func (a *app) verifyCommand() *cobra.Command {
 		Long: `Opens a task of its own, has a hostile program attack the machine from inside it, runs the same
 attacks without a boundary as controls, and says per property what held, what broke and what was not
 shown. An attack whose control does not work counts as nothing. What it attacks are sentinels of its
-own: files, sockets, listeners, a process, a key, variables. Nothing of yours is changed, and nothing is left.
+own: files, sockets, listeners, a process, a key, variables; for the way out, names and servers in a network
+of its own, which no packet leaves. Nothing of yours is changed, and nothing is left.
 
 Without --backend every backend that is usable here is attacked. --container and --command attack
 set-ups that are not caisson's with the same program, for comparison: --container NAME enters a running
