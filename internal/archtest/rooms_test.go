@@ -203,7 +203,7 @@ var outsiders = []outside{
 	// decisions and the sequence stay free of them.
 	{module: "golang.org/x/sys", in: []string{
 		"internal/sys", "internal/source", "internal/probe", "internal/evidence", "internal/inventory",
-		"internal/worker", "internal/workerbin", "internal/backend/linux", "internal/backend/internal", "internal/backend/docker", "internal/door/cli", "internal/door/control", "internal/verify", "internal/wire", "cmd", "bench", "test/harness",
+		"internal/worker", "internal/workerbin", "internal/backend/linux", "internal/backend/internal", "internal/backend/docker", "internal/backend/oci", "internal/door/cli", "internal/door/control", "internal/verify", "internal/wire", "cmd", "bench", "test/harness",
 	}},
 }
 

@@ -93,6 +93,7 @@ var starters = map[string][]string{
 var mayStart = map[string]string{
 	gitRoom:                        "the one invoker of git",
 	"internal/backend/linux":       "starts the worker",
+	"internal/backend/oci":         "starts the runtime",
 	"internal/backend/linux/stage": "the worker starts the tool space",
 	"internal/worker/inside":       "starts the tools",
 	"internal/probe":               "attempts from inside what must be impossible",

@@ -287,6 +287,15 @@ type Insider interface {
 	Inside() (uid, gid int)
 }
 
+// Kerneled is an Instance whose inside has a kernel of its own: what runs there are no
+// processes of this machine's.
+type Kerneled interface {
+	// Kernel returns what this machine's kernel shows of the process that is the
+	// other one, and the user that the worker has there, as it said before anything
+	// else ran. Empty: it does not show what must be.
+	Kernel() (seen string, worker int)
+}
+
 // Observation is what the host itself measured, never what the inside said.
 type Observation struct {
 	Alive       bool

@@ -94,6 +94,12 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 	if in, ok := st.inst.(backend.Insider); ok {
 		spec.UID, spec.GID = in.Inside()
 	}
+	kernel, ok := st.inst.(backend.Kerneled)
+	if seen := ""; ok {
+		if seen, _ = kernel.Kernel(); seen != "" {
+			spec.HostKernel = probe.HostKernel()
+		}
+	}
 	if way != nil {
 		spec.Gate = way.kind
 	}
@@ -129,7 +135,14 @@ func (m *Manager) probe(ctx context.Context, st *standing, s *backend.Spec, host
 			v.Told = seen.Told
 		}
 	}
-	channel, why := assured(st.wk.Assurance(), &obs)
+	var told *[2]int
+	if ok {
+		var user int
+		if obs.Kernel, user = kernel.Kernel(); obs.Kernel != "" {
+			told = &[2]int{user, spec.UID}
+		}
+	}
+	channel, why := assured(st.wk.Assurance(), &obs, told)
 	obs.Levels[task.CHN], obs.Seen[task.CHN] = channel.Level(), why
 	proved, how, findings := probe.Judge(&spec, report, &obs)
 	if st.channel = channel; proved[task.CHN] < channel.Level() {
@@ -160,8 +173,11 @@ func (m *Manager) seeSpace(ctx context.Context, st *standing, worker int) *probe
 
 // assured is what was proved of the worker's channel: what the client checks of
 // every frame, as long as the worker is another than the tools as the host sees
-// it.
-func assured(a task.Assurance, obs *probe.Observation) (task.Assurance, string) {
+// it. Where another kernel has both, told are their users there.
+func assured(a task.Assurance, obs *probe.Observation, told *[2]int) (task.Assurance, string) {
+	if a == task.UIDSplit && told != nil && told[0] != told[1] {
+		return a, "uid-split: the worker has another user than the tools, as it said before anything else ran and as a tool finds; the boundary's own kernel keeps them apart, each frame carries a key's tag"
+	}
 	if w, s := obs.Worker, obs.Space; a == task.UIDSplit && w != nil && s != nil && w.UID != s.UID && w.UID >= 0 && s.UID >= 0 {
 		return a, "uid-split: the worker has another user than the tools, which the host sees; each frame carries a key's tag"
 	}

@@ -113,6 +113,8 @@ var standard = []Check{
 	{ID: "P29", Axis: task.KRN, Level: 1, Text: "use a dangerous system call", Control: needRoot, targets: fixed("bpf", "perf_event_open", "userfaultfd", "keyctl", "add_key", "request_key", "kexec_load", "init_module", "finit_module", "name_to_handle_at", "open_by_handle_at", "reboot")},
 	{ID: "P30", Axis: task.KRN, Level: 1, Text: "push input into a terminal", targets: fixed("TIOCSTI", "TIOCLINUX")},
 	{ID: "P30.setd", Axis: task.KRN, Text: "load a line discipline"},
+	{ID: "krn.boot", Axis: task.KRN, Level: 2, Text: "see the boot of the host's kernel", when: func(s *Spec) bool { return s.HostKernel[0] != "" }},
+	{ID: "krn.version", Axis: task.KRN, Level: 2, Text: "see the version of the host's kernel", when: func(s *Spec) bool { return s.HostKernel[0] != "" }},
 	{ID: "syslog", Axis: task.KRN, Text: "read the kernel's log", Control: needRoot},
 
 	// Network.

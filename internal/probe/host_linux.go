@@ -233,3 +233,16 @@ func routes(dir string) ([]string, error) {
 	}
 	return out, nil
 }
+
+// HostKernel is what Spec.HostKernel says.
+func HostKernel() [2]string {
+	var out [2]string
+	for i, p := range []string{"/proc/sys/kernel/random/boot_id", "/proc/version"} {
+		b, err := readFile(p)
+		if err != nil {
+			return [2]string{}
+		}
+		out[i] = strings.TrimSpace(string(b))
+	}
+	return out
+}

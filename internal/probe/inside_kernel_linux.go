@@ -274,3 +274,13 @@ func cstr(s string) *byte {
 }
 
 func ptr(p *byte) uintptr { return uintptr(unsafe.Pointer(p)) }
+
+// otherThan reads a file in which a kernel says who it is.
+func otherThan(path, host string) Result {
+	b, err := readFile(path)
+	own := strings.TrimSpace(string(b))
+	if err != nil || own == "" || host == "" {
+		return Result{Outcome: Failed, Detail: path + " says nothing"}
+	}
+	return boolResult(own != host, own)
+}

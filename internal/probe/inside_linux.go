@@ -114,6 +114,10 @@ func init() {
 		"P29":            func(_ *inside, t string) Result { return dangerous(t) },
 		"P30":            func(_ *inside, t string) Result { return terminal(t) },
 		"P30.setd":       func(_ *inside, _ string) Result { return terminal("TIOCSETD") },
+		"krn.boot": func(in *inside, _ string) Result {
+			return otherThan("/proc/sys/kernel/random/boot_id", in.spec.HostKernel[0])
+		},
+		"krn.version":    func(in *inside, _ string) Result { return otherThan("/proc/version", in.spec.HostKernel[1]) },
 		"syslog":         (*inside).syslog,
 		"net.interfaces": (*inside).interfaces,
 		"net.routes":     (*inside).routeTable,

@@ -128,6 +128,9 @@ func insideTop(s *Spec, a task.Axis) int {
 	case task.NET:
 		return 4
 	case task.KRN:
+		if s.HostKernel[0] != "" {
+			return 2
+		}
 		return 1
 	case task.CPL:
 		return 2
@@ -320,6 +323,12 @@ func hostLevel(s *Spec, obs *Observation, a task.Axis) (int, string) {
 				lower(0, "%s: unplanned writable mounts %s", who, strings.Join(stray, ", "))
 			}
 		}
+	}
+	if a == task.KRN && obs.Kernel != "" {
+		notes = append(notes, obs.Kernel)
+		top = min(top, 2)
+	} else if a == task.KRN {
+		top = min(top, 1)
 	}
 	if len(obs.Touched) > 0 {
 		switch a {

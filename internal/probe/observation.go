@@ -15,6 +15,9 @@ type Observation struct {
 	// Gated is how often the host's gate was asked for something from inside while
 	// it let nothing out.
 	Gated int
+	// Kernel is what the host sees of the process that is the boundary's own kernel:
+	// Worker is of it then. Empty: it has none.
+	Kernel string
 	// Touched are the sentinels that somebody reached, from Plants.Touched.
 	Touched []string
 }

@@ -11,6 +11,9 @@ func unsupported(op string) error {
 // Inside is not available on this system.
 func Inside([]byte) ([]byte, error) { return nil, unsupported("probe.inside") }
 
+// HostKernel is not known on this system.
+func HostKernel() [2]string { return [2]string{} }
+
 // ObserveHost is not available on this system.
 func ObserveHost(int) (HostView, error) { return HostView{}, unsupported("probe.observe") }
 

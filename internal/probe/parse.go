@@ -84,7 +84,8 @@ func (m *Mount) writable() bool {
 }
 
 // kernelFS are file systems that hold no files of anybody.
-var kernelFS = map[string]bool{"proc": true, "devpts": true, "mqueue": true, "tmpfs": true, "ramfs": true, "cgroup": true, "cgroup2": true, "sysfs": true}
+var kernelFS = map[string]bool{"proc": true, "devpts": true, "mqueue": true, "tmpfs": true, "ramfs": true, "cgroup": true, "cgroup2": true, "sysfs": true,
+	"dev": true} // the last: devices of gVisor's kernel
 
 // below reports whether path is dir or below it.
 func below(path, dir string) bool {

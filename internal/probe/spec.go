@@ -40,9 +40,12 @@ type Spec struct {
 	UID       int               `json:"uid"`        // expected inside
 	GID       int               `json:"gid"`
 
-	Ptrace  bool `json:"ptrace"`   // tools may trace each other
-	Userns  bool `json:"userns"`   // tools may make user namespaces
-	OwnRoot bool `json:"own_root"` // the root is a prepared folder, not the host's system folders
+	Ptrace bool `json:"ptrace"` // tools may trace each other
+	Userns bool `json:"userns"` // tools may make user namespaces
+	// HostKernel is the boot id and the version text of the host's kernel where what
+	// runs inside has another one, which shows neither.
+	HostKernel [2]string `json:"host_kernel,omitempty"`
+	OwnRoot    bool      `json:"own_root"` // the root is a prepared folder, not the host's system folders
 
 	// Gate is what the host lets out of the boundary; while it is measured nothing.
 	Gate Gate `json:"gate,omitempty"`

@@ -109,7 +109,8 @@ func findDirs() (dirs sys.Dirs, err error) {
 func newHouse(dirs sys.Dirs, db *inventory.DB, near bool, note func(string)) *house {
 	source.RememberIn(dirs.State)
 	h := &house{dirs: dirs, who: identity(dirs), db: db}
-	h.worker = sync.OnceValues(func() (string, error) { return ensureWorker(filepath.Join(dirs.State, "bin")) })
+	h.worker = sync.OnceValues(func() (string, error) { return ensureWorker(filepath.Join(dirs.State, "bin"), workerbin.Unread) })
+	readable := func() (string, error) { return ensureWorker(filepath.Join(dirs.State, "bin"), workerbin.Readable) }
 	cfg := boundary.Config{
 		StateDir: dirs.State, RuntimeDir: dirs.Runtime, DB: h.db, Identity: h.who,
 		Version: version.String(), Environ: os.Environ(), Platform: platform(),
@@ -122,7 +123,7 @@ func newHouse(dirs sys.Dirs, db *inventory.DB, near bool, note func(string)) *ho
 	if near {
 		cfg.Near = h.near
 	}
-	cfg.Drivers = remember(all.Drivers(all.Config{Worker: h.worker, Engines: filepath.Join(dirs.State, "engine"), Getenv: os.Getenv}), dirs.State, h.worker)
+	cfg.Drivers = remember(all.Drivers(all.Config{Worker: h.worker, Readable: readable, Engines: filepath.Join(dirs.State, "engine"), Bundles: filepath.Join(dirs.State, "oci"), Runtime: dirs.Runtime, Getenv: os.Getenv}), dirs.State, h.worker)
 	cfg.Policy, cfg.Detect, cfg.Stamp = h.govern, h.detect, h.stamp
 	linuxParts(&cfg)
 	h.manager = boundary.New(cfg)
@@ -145,8 +146,8 @@ func identity(dirs sys.Dirs) task.Identity {
 	return id
 }
 
-func ensureWorker(dir string) (string, error) {
-	path, err := workerbin.Ensure(dir)
+func ensureWorker(dir string, mode workerbin.Mode) (string, error) {
+	path, err := workerbin.Ensure(dir, mode)
 	if errors.Is(err, workerbin.ErrAbsent) {
 		// Built without the small worker (go install): this program has its roles.
 		if !workerprog.Able {
@@ -157,7 +158,7 @@ func ensureWorker(dir string) (string, error) {
 		if err != nil {
 			return "", task.Errorf(task.CodeInternal, "wire.worker", "the own program cannot be found: %w", err)
 		}
-		path, err = workerbin.EnsureCopy(dir, exe)
+		path, err = workerbin.EnsureCopy(dir, exe, mode)
 		if err == nil {
 			return path, nil
 		}

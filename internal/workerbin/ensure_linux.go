@@ -17,33 +17,25 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-// fileMode lets everybody execute and nobody read, not even the owner: the
-// kernel then makes a process non-dumpable from its first instruction. With a
-// readable file there is a moment, between the exec of a guardian and its own
-// PR_SET_DUMPABLE, in which a tool of the same kernel id could open its memory.
-// Execute for others, because the worker has another kernel id when caisson
-// runs as root.
-const fileMode = 0o111
-
-// Ensure puts the embedded worker at dir/worker-<sha256> and returns that
-// path. dir is made (0700) when absent and must belong to the effective user
+// Ensure puts the embedded worker at dir/worker-<sha256> (with Readable at
+// dir/worker-<sha256>-r) and returns that path. dir is made (0700) when absent and must belong to the effective user
 // and be writable by nobody else. A file that is already there is used only
 // when it is the very file that was written and checked: owner, mode, link
 // count, size, inode and change time are those on record beside it (nobody can
 // read it, so its bytes are not compared again, and a change time cannot be set
 // back). Otherwise it is replaced. Any number of processes may call it at once.
 // It returns ErrAbsent when there is nothing to put there.
-func Ensure(dir string) (string, error) {
+func Ensure(dir string, mode Mode) (string, error) {
 	im := open()
 	if im == nil {
 		return "", ErrAbsent
 	}
-	return ensure(dir, "worker-"+SHA256(), im)
+	return ensure(dir, "worker-"+SHA256(), im, mode)
 }
 
 // EnsureCopy does the same with a copy of the program at path, for a build that
 // carries no worker and plays it itself.
-func EnsureCopy(dir, path string) (string, error) {
+func EnsureCopy(dir, path string, mode Mode) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -54,7 +46,7 @@ func EnsureCopy(dir, path string) (string, error) {
 		return "", err
 	}
 	sum := sha256.Sum256([]byte(identity(&st)))
-	return ensure(dir, "self-"+hex.EncodeToString(sum[:16]), &image{ReaderAt: f, size: st.Size})
+	return ensure(dir, "self-"+hex.EncodeToString(sum[:16]), &image{ReaderAt: f, size: st.Size}, mode)
 }
 
 // identity names one state of one file: any write, chmod or link changes it.
@@ -62,7 +54,8 @@ func identity(st *unix.Stat_t) string {
 	return fmt.Sprintf("%d %d %d %d.%09d\n", st.Dev, st.Ino, st.Size, st.Ctim.Sec, st.Ctim.Nsec)
 }
 
-func ensure(dir, name string, im *image) (string, error) {
+func ensure(dir, name string, im *image, mode Mode) (string, error) {
+	name += suffix[mode]
 	const op = "workerbin.ensure"
 	fail := func(what string, err error) (string, error) {
 		return "", task.Errorf(task.CodeStateStore, op, "%s in %s: %w", what, dir, err).
@@ -86,17 +79,17 @@ func ensure(dir, name string, im *image) (string, error) {
 			WithHint("make it yours alone: chmod 700, chown, or set CAISSON_STATE_DIR")
 	}
 	path := filepath.Join(dir, name)
-	if same(dfd, name, im) {
+	if same(dfd, name, im, mode) {
 		return path, nil
 	}
 	// The lock is on the folder itself: no further file, gone with the process.
 	if err := flock(dfd); err != nil {
 		return fail("lock the folder", err)
 	}
-	if same(dfd, name, im) {
+	if same(dfd, name, im, mode) {
 		return path, nil
 	}
-	err = write(dfd, name, im, fileMode)
+	err = write(dfd, name, im, uint32(mode))
 	if err == nil {
 		err = note(dfd, name)
 	}
@@ -106,7 +99,7 @@ func ensure(dir, name string, im *image) (string, error) {
 	if err := d.Sync(); err != nil {
 		return fail("sync the folder", err)
 	}
-	if !same(dfd, name, im) {
+	if !same(dfd, name, im, mode) {
 		return fail("check the worker", errors.New("what was written is not what is there"))
 	}
 	return path, nil
@@ -121,7 +114,7 @@ func flock(fd int) error {
 }
 
 // same reports whether name in dfd is exactly the file that was put there.
-func same(dfd int, name string, im *image) bool {
+func same(dfd int, name string, im *image, mode Mode) bool {
 	fd, err := unix.Openat(dfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
@@ -129,7 +122,7 @@ func same(dfd int, name string, im *image) bool {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil ||
-		st.Mode != unix.S_IFREG|fileMode || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || st.Size != im.size {
+		st.Mode != unix.S_IFREG|uint32(mode) || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || st.Size != im.size {
 		return false
 	}
 	return record(dfd, name) == identity(&st)

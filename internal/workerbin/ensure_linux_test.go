@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	// A child of TestTwentyProcesses.
 	if len(os.Args) > 2 && os.Args[1] == "ensure-child" {
 		im := imageIn(fstest.MapFS{"bin/caisson-worker": {Data: bytes.Repeat([]byte("child"), 200_000)}})
-		p, err := ensure(os.Args[2], "worker-"+im.sha256(), im)
+		p, err := ensure(os.Args[2], "worker-"+im.sha256(), im, Unread)
 		if err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")
 			os.Exit(1)
@@ -46,13 +46,13 @@ func TestMain(m *testing.M) {
 
 func TestEnsureWritesAndReuses(t *testing.T) {
 	dir, im := filepath.Join(t.TempDir(), "state", "bin"), fixture(t)
-	p, err := ensure(dir, "worker-"+im.sha256(), im)
+	p, err := ensure(dir, "worker-"+im.sha256(), im, Unread)
 	if err != nil {
 		t.Fatal(err)
 	}
 	st, err := os.Lstat(p)
-	if err != nil || st.Mode() != fileMode {
-		t.Fatalf("%v, mode %v, want %v", err, st.Mode(), fs.FileMode(fileMode))
+	if err != nil || st.Mode() != fs.FileMode(Unread) {
+		t.Fatalf("%v, mode %v, want %v", err, st.Mode(), fs.FileMode(Unread))
 	}
 	if os.Geteuid() != 0 { // root reads everything
 		if f, err := os.Open(p); err == nil {
@@ -60,7 +60,7 @@ func TestEnsureWritesAndReuses(t *testing.T) {
 			t.Error("its owner can read it: the kernel would let a process of the same user look into it")
 		}
 	}
-	again, err := ensure(dir, "worker-"+im.sha256(), im)
+	again, err := ensure(dir, "worker-"+im.sha256(), im, Unread)
 	st2, _ := os.Lstat(again)
 	if err != nil || !os.SameFile(st, st2) {
 		t.Errorf("a good file was replaced (%v)", err)
@@ -84,39 +84,39 @@ func TestEnsureRepairs(t *testing.T) {
 	bad := bytes.Clone(good)
 	bad[len(bad)-1] ^= 1
 	for name, spoil := range map[string]func(p string) error{
-		"one byte changed": func(p string) error { return replace(p, bad, fileMode) },
-		"shortened":        func(p string) error { return replace(p, good[:100], fileMode) },
-		"empty":            func(p string) error { return replace(p, nil, fileMode) },
+		"one byte changed": func(p string) error { return replace(p, bad, fs.FileMode(Unread)) },
+		"shortened":        func(p string) error { return replace(p, good[:100], fs.FileMode(Unread)) },
+		"empty":            func(p string) error { return replace(p, nil, fs.FileMode(Unread)) },
 		"writable":         func(p string) error { return os.Chmod(p, 0o755) },
-		"setuid":           func(p string) error { return os.Chmod(p, fileMode|fs.ModeSetuid) },
+		"setuid":           func(p string) error { return os.Chmod(p, fs.FileMode(Unread)|fs.ModeSetuid) },
 		"symlink":          func(p string) error { return errors.Join(os.Remove(p), os.Symlink(decoy, p)) },
 		"dangling symlink": func(p string) error { return errors.Join(os.Remove(p), os.Symlink(decoy+"-none", p)) },
 		"fifo":             func(p string) error { return errors.Join(os.Remove(p), syscall.Mkfifo(p, 0o511)) },
 		"record changed":   func(p string) error { return os.WriteFile(p+".ok", []byte("1 2 3 4.5\n"), 0o600) },
 		"record is a fifo": func(p string) error { return errors.Join(os.Remove(p+".ok"), syscall.Mkfifo(p+".ok", 0o600)) },
 		"record is a link": func(p string) error { return errors.Join(os.Remove(p+".ok"), os.Symlink(decoy, p+".ok")) },
-		"bytes kept, read": func(p string) error { return errors.Join(os.Chmod(p, 0o400), os.Chmod(p, fileMode)) },
+		"bytes kept, read": func(p string) error { return errors.Join(os.Chmod(p, 0o400), os.Chmod(p, fs.FileMode(Unread))) },
 		"second link":      func(p string) error { return os.Link(p, p+"-other") },
 		"crash left .new":  func(p string) error { return errors.Join(os.WriteFile(p+".new", bad, 0o600), os.Remove(p)) },
 		".new is a link":   func(p string) error { return errors.Join(os.Symlink(decoy, p+".new"), os.Remove(p)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "bin")
-			p, err := ensure(dir, "worker-"+im.sha256(), im)
+			p, err := ensure(dir, "worker-"+im.sha256(), im, Unread)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := spoil(p); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := ensure(dir, "worker-"+im.sha256(), im); err != nil {
+			if _, err := ensure(dir, "worker-"+im.sha256(), im, Unread); err != nil {
 				t.Fatal(err)
 			}
 			st, err := os.Lstat(p)
 			merr := st.Mode()
 			_ = os.Chmod(p, 0o400)
 			got, rerr := os.ReadFile(p)
-			if err != nil || merr != fileMode || rerr != nil || !bytes.Equal(got, good) {
+			if err != nil || merr != fs.FileMode(Unread) || rerr != nil || !bytes.Equal(got, good) {
 				t.Errorf("not repaired: %v %v mode %v, %d bytes", err, rerr, st.Mode(), len(got))
 			}
 			if b, _ := os.ReadFile(decoy); string(b) != "theirs" {
@@ -137,14 +137,14 @@ func TestEnsureRefusesFolder(t *testing.T) {
 	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ensure(open, "worker-"+im.sha256(), im); task.CodeOf(err) != task.CodeUnsafePath {
+	if _, err := ensure(open, "worker-"+im.sha256(), im, Unread); task.CodeOf(err) != task.CodeUnsafePath {
 		t.Errorf("a folder everybody may write: %v", err)
 	}
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(t.TempDir(), link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ensure(link, "worker-"+im.sha256(), im); task.CodeOf(err) != task.CodeStateStore {
+	if _, err := ensure(link, "worker-"+im.sha256(), im, Unread); task.CodeOf(err) != task.CodeStateStore {
 		t.Errorf("a symlink as folder: %v", err)
 	}
 	if os.Geteuid() == 0 {
@@ -152,7 +152,7 @@ func TestEnsureRefusesFolder(t *testing.T) {
 		if err := errors.Join(os.Mkdir(foreign, 0o700), os.Chown(foreign, 65534, 65534)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ensure(foreign, "worker-"+im.sha256(), im); task.CodeOf(err) != task.CodeUnsafePath {
+		if _, err := ensure(foreign, "worker-"+im.sha256(), im, Unread); task.CodeOf(err) != task.CodeUnsafePath {
 			t.Errorf("another user's folder: %v", err)
 		}
 	}
@@ -190,7 +190,7 @@ func TestTwentyProcesses(t *testing.T) {
 // What is embedded, where something is: the stamp must be its digest.
 func TestEmbedded(t *testing.T) {
 	if !Present() {
-		if _, err := Ensure(t.TempDir()); !errors.Is(err, ErrAbsent) {
+		if _, err := Ensure(t.TempDir(), Unread); !errors.Is(err, ErrAbsent) {
 			t.Errorf("a build without a worker: %v, want ErrAbsent", err)
 		}
 		if SHA256() != "" || Bytes() != nil {
@@ -201,7 +201,7 @@ func TestEmbedded(t *testing.T) {
 	if SHA256() != open().sha256() {
 		t.Errorf("stamped digest %s, embedded %s", SHA256(), open().sha256())
 	}
-	if p, err := Ensure(filepath.Join(t.TempDir(), "bin")); err != nil || !strings.HasSuffix(p, SHA256()) {
+	if p, err := Ensure(filepath.Join(t.TempDir(), "bin"), Unread); err != nil || !strings.HasSuffix(p, SHA256()) {
 		t.Errorf("Ensure: %q, %v", p, err)
 	}
 }

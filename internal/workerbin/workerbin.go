@@ -34,6 +34,23 @@ var digest string
 // that has them.
 var ErrAbsent = errors.New("workerbin: this build carries no worker")
 
+// Mode is the mode of the worker's file.
+type Mode uint32
+
+const (
+	// Unread lets everybody execute and nobody read, not even the owner: the
+	// kernel then makes a process non-dumpable from its first instruction. With a
+	// readable file there is a moment, between the exec of a guardian and its own
+	// PR_SET_DUMPABLE, in which a tool of the same kernel id could open its memory.
+	// Execute for others, because the worker has another kernel id when caisson
+	Unread Mode = 0o111
+	// Readable is for a kernel inside that loads a program only for who may read it.
+	Readable Mode = 0o555
+)
+
+// suffix tells the files of a folder apart.
+var suffix = map[Mode]string{Unread: "", Readable: "-r"}
+
 // image is the embedded worker; embed.FS.ReadFile would copy all of it.
 type image struct {
 	io.ReaderAt

@@ -77,6 +77,9 @@ func NewIdentity(t *testing.T, name string, uid int) *Identity {
 	id.Env = []string{"HOME=" + id.Home, "USER=tester", "LOGNAME=tester", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "TERM=xterm", "SHELL=/bin/sh",
 		"XDG_RUNTIME_DIR=" + id.XDG, "CAISSON_STATE_DIR=" + id.State, "CAISSON_RUNTIME_DIR=" + id.Runtime}
 	id.Env = append(id.Env, backendEnv(t)...)
+	if p := Runtime("gvisor"); p != "" {
+		id.Env = append(id.Env, "CAISSON_RUNSC="+p)
+	}
 	t.Cleanup(func() {
 		id.CloseAll(t)
 		left := id.Left()

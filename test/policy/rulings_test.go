@@ -32,12 +32,12 @@ func TestUnavailable(t *testing.T) {
 			p.quiet(what + ", " + name)
 		}
 	}
-	for _, b := range []string{"docker", "podman", "oci", "oci:crun", "gvisor", "vm", "kubernetes", "host"} {
+	for _, b := range []string{"docker", "podman", "oci", "oci:kata", "vm", "kubernetes", "host"} {
 		try("--backend "+b, 5, "unavailable", nil, "--backend", b)
 	}
 	try("the environment", 5, "unavailable", []string{"CAISSON_BACKEND=vm"})
 	try("a slip", 2, "usage", nil, "--backend", "dokcer")
-	p.userPolicy("version: 1\nbackends: {allowed: [gvisor]}\n")
+	p.userPolicy("version: 1\nbackends: {allowed: [vm]}\n")
 	defer p.userPolicy("")
 	try("the policy's", 5, "unavailable", nil)
 	p.userPolicy("version: 1\nbackends: {allowed: [linux]}\n")

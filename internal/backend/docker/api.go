@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-dev/caisson/internal/backend/internal/foreign"
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
@@ -224,22 +225,8 @@ func refused(code int, text []byte) error {
 	return &statusError{code: code, text: printable(m.Message, 600)}
 }
 
-// printable makes a text of the engine, which may hold names that others chose, one
-// line without control characters.
-func printable(s string, most int) string {
-	var b strings.Builder
-	for _, r := range strings.TrimSpace(s) {
-		if b.Len() >= most {
-			b.WriteString("…")
-			break
-		}
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			r = ' '
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
+// printable is a text of the engine, fit to be shown.
+func printable(s string, most int) string { return foreign.Printable(s, most) }
 
 // attach connects to the standard streams of a container that is not started yet.
 // The caller closes the connection.

@@ -97,25 +97,8 @@ func (d *Driver) asError(op string, err error) error {
 // check refuses a spec that cannot be fulfilled, before anything is made.
 func (d *Driver) check(s backend.Spec) error {
 	const op = "docker.create"
-	bad := func(format string, args ...any) error { return task.Errorf(task.CodeInternal, op, format, args...) }
-	if _, ok := task.ParseID(string(s.Task)); !ok {
-		return bad("%q is not a task id", s.Task)
-	}
-	if len(s.Token) < 16 || strings.ContainsAny(s.Token, "/.") {
-		return bad("the token is too short to prove anything")
-	}
-	if len(s.Instance) == 0 || strings.ContainsAny(s.Instance, "/.-") {
-		return bad("%q does not name an installation", s.Instance)
-	}
-	for _, p := range []string{s.Home, s.Source.Target} {
-		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
-			return bad("%q is not a clean absolute path", p)
-		}
-	}
-	for _, f := range s.Files {
-		if !strings.HasPrefix(f.Target, backend.BinDir+"/") || filepath.Clean(f.Target) != f.Target {
-			return bad("the generated file %q does not lie below %s", f.Target, backend.BinDir)
-		}
+	if err := foreign.Check(op, s); err != nil {
+		return err
 	}
 	if s.Userns {
 		return task.Errorf(task.CodeUnsupported, op, "%s", noUserns).WithHint("%s", noUsernsFix)

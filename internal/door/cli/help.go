@@ -268,6 +268,10 @@ const environmentText = `Read from your environment, at start:
   CAISSON_ENGINE       the engine of --backend docker or podman, unix:///PATH; else as
                        docker and podman find it: DOCKER_HOST, DOCKER_CONTEXT, its
                        context, the usual sockets; CONTAINER_HOST, the usual sockets
+  CAISSON_RUNSC, CAISSON_CRUN, CAISSON_RUNC
+                       the program of --backend gvisor, oci:crun, oci:runc; else on PATH
+  CAISSON_RUNSC_PLATFORM
+                       systrap, as without it, or kvm: how gVisor runs programs
   CAISSON_UNATTENDED   1: nobody is there to answer
   CAISSON_STATE_DIR    state folder instead of $XDG_STATE_HOME/caisson; absolute
   CAISSON_RUNTIME_DIR  sockets instead of $XDG_RUNTIME_DIR/caisson (else /run/caisson for

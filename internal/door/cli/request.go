@@ -31,7 +31,7 @@ var (
 	histories  = []string{string(task.HistoryFull), string(task.HistoryBase), string(task.HistoryNone)}
 	keepModes  = []string{string(task.KeepAuto), string(task.KeepAlways), string(task.KeepOnFailure), string(task.KeepNever)}
 	grantKinds = []string{"ptrace", "userns"}
-	backends   = []string{"auto", "linux", "docker", "podman"}
+	backends   = []string{"auto", "linux", "docker", "podman", "gvisor", "oci:crun", "oci:runc"}
 	dirtyModes = []string{string(task.DirtyChanged), string(task.DirtyAll)}
 	netModes   = []string{"none", "registries", "allowlist", "open"}
 	strategies = []string{string(task.StrategyClone), string(task.StrategyWorktree), string(task.StrategyCheckout), string(task.StrategyCopy)}
@@ -39,7 +39,7 @@ var (
 
 // Values that later versions understand: refused by name.
 var (
-	laterBackends = []string{"oci", "gvisor", "vm", "kubernetes", "host"}
+	laterBackends = []string{"oci", "vm", "kubernetes", "host"}
 )
 
 func (r *requestFlags) add(a *app, cmd *cobra.Command) {
@@ -53,7 +53,7 @@ func (r *requestFlags) add(a *app, cmd *cobra.Command) {
 	f.StringVar(&r.dirty, "dirty", "", "start with your uncommitted files: changed (staged, unstaged, untracked) or all (ignored ones too) `WHICH`")
 	f.Lookup("dirty").NoOptDefVal = string(task.DirtyChanged)
 	f.StringVar(&r.history, "history", "", "how much of the repository it can read: full, base or none `HOW`")
-	f.StringVar(&r.backend, "backend", "", "what makes the boundary: auto, linux, docker or podman `NAME`")
+	f.StringVar(&r.backend, "backend", "", "what makes the boundary: auto, linux, docker, podman, gvisor, oci:crun or oci:runc `NAME`")
 	f.StringVar(&r.rootfs, "rootfs", "", "read-only root instead of the system folders: a folder, a tar file of one, a saved image or an OCI layout `PATH`")
 	f.StringVar(&r.image, "image", "", "image at the engine to use as read-only root instead, with --backend docker or podman `REF`")
 	f.BoolVar(&r.pull, "pull", false, "have the engine fetch the image from its registry where it is not there")
@@ -164,7 +164,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 			WithHint("write --dirty=%s, or `--dirty -- %s` for the program", f.Arg(0), f.Arg(0))
 	}
 	backend := r.backend
-	if strings.HasPrefix(backend, "oci:") {
+	if strings.HasPrefix(backend, "oci:") && !slices.Contains(backends, backend) {
 		backend = "oci"
 	}
 	for _, err := range []error{

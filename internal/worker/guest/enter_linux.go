@@ -80,6 +80,11 @@ func enter(p *Plan, r *Report) (int, error) {
 		r.Why = WhyCaps
 		return -1, err
 	}
+	if p.Own {
+		if err := load(p.Filter); err != nil {
+			return -1, fmt.Errorf("load the system call filter: %w", err)
+		}
+	}
 	if err := look(p, r); err != nil {
 		return -1, err
 	}
@@ -164,11 +169,36 @@ func shed(p *Plan) error {
 	if err := capset(kept); err != nil {
 		return fmt.Errorf("keep no other capability: %w", err)
 	}
-	// The files of file tools are the tools'. Both calls return the old id.
+	return asOwner(p, worker)
+}
+
+// asOwner gives the worker the file-system id of the tools, whose files those of the
+// file tools are. A kernel without such an id (gVisor's) has it be the effective one:
+// signals and looks are ruled by the real and the saved one.
+func asOwner(p *Plan, worker uintptr) error {
 	for _, c := range [][2]uintptr{{unix.SYS_SETFSGID, uintptr(p.GID)}, {unix.SYS_SETFSUID, uintptr(p.UID)}} {
-		if _, _, errno := syscall.AllThreadsSyscall(c[0], c[1], 0, 0); errno != 0 {
+		// Both calls return the old id.
+		_, _, errno := syscall.AllThreadsSyscall(c[0], c[1], 0, 0)
+		if errno == unix.ENOSYS {
+			return asEffective(p, worker)
+		}
+		if errno != 0 {
 			return fmt.Errorf("take the owner of the task's files: %w", errno)
 		}
+	}
+	return nil
+}
+
+func asEffective(p *Plan, worker uintptr) error {
+	if err := all(unix.SYS_SETRESGID, worker, uintptr(p.GID), worker); err != nil {
+		return fmt.Errorf("take the group of the task's files: %w", err)
+	}
+	if err := all(unix.SYS_SETRESUID, worker, uintptr(p.UID), worker); err != nil {
+		return fmt.Errorf("take the owner of the task's files: %w", err)
+	}
+	// That took them out of effect.
+	if err := capset(kept); err != nil {
+		return fmt.Errorf("keep the capabilities: %w", err)
 	}
 	return nil
 }
@@ -199,7 +229,7 @@ func look(p *Plan, r *Report) error {
 			return err
 		}
 		ids := strings.Fields(f["Uid"])
-		if len(ids) != 4 || ids[3] != strconv.Itoa(p.UID) || ids[0] != ids[1] || ids[0] != ids[2] || ids[0] == ids[3] {
+		if len(ids) != 4 || ids[3] != strconv.Itoa(p.UID) || ids[1] != ids[0] && ids[1] != ids[3] || ids[0] != ids[2] || ids[0] == ids[3] {
 			return fmt.Errorf("thread %s has the users %q", n.Name(), f["Uid"])
 		}
 		if f["CapEff"] != fmt.Sprintf("%016x", uint64(kept)) || f["CapPrm"] != f["CapEff"] || strings.Trim(f["CapInh"]+f["CapBnd"]+f["CapAmb"], "0") != "" {

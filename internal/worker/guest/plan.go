@@ -30,6 +30,8 @@ type Plan struct {
 	Rlimits []Rlimit `json:"rlimits,omitempty"`
 	Filter  []byte   `json:"filter"` // of tools, as package callfilter assembles it
 	Userns  bool     `json:"userns,omitempty"`
+	// Own has the worker load Filter on itself too, before it answers.
+	Own bool `json:"own,omitempty"`
 
 	// Way and Inward are sockets that the worker makes for the host and hands over at
 	// Door, a Unix socket that is this host's; Door empty: none are made.
@@ -70,7 +72,7 @@ type Report struct {
 	UID        int    `json:"uid"`
 	CapEff     string `json:"cap_eff,omitempty"`
 	NoNewPrivs bool   `json:"no_new_privs"`
-	Seccomp    int    `json:"seccomp"` // 2: the runtime loaded a filter
+	Seccomp    int    `json:"seccomp"` // 2: a filter is on
 	// Door says why no sockets were handed over that the plan has; empty: they were.
 	Door string `json:"door,omitempty"`
 }

@@ -24,7 +24,7 @@ const (
 
 // Names in a generated folder.
 const (
-	tokenFile = "token"
+	TokenFile = "token" // proves whose it is
 	markFile  = "mark"
 )
 
@@ -54,7 +54,7 @@ func Generate(dir string, s backend.Spec, uid, gid int) (*rootdir.Layout, error)
 		}
 		return os.WriteFile(p, []byte(text), mode)
 	}
-	err := errors.Join(put(tokenFile, s.Token, 0o400), put("root/"+markFile, MarkOf(s), 0o444), put("root/none", "", 0o444), os.Mkdir(filepath.Join(dir, "root/empty"), 0o755),
+	err := errors.Join(put(TokenFile, s.Token, 0o400), put("root/"+markFile, MarkOf(s), 0o444), put("root/none", "", 0o444), os.Mkdir(filepath.Join(dir, "root/empty"), 0o755),
 		os.Mkdir(filepath.Join(dir, "root/bin"), 0o755), os.Mkdir(filepath.Join(dir, "root/sys"), 0o755), os.MkdirAll(filepath.Join(dir, "root/none.sys/fs/cgroup"), 0o755), os.Mkdir(filepath.Join(dir, "root/closed"), 0o700))
 	if err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func coverOf(gen, source, rel string) string {
 
 // Ours reports whether a generated folder carries the token.
 func Ours(dir, token string) bool {
-	b, err := os.ReadFile(filepath.Join(dir, tokenFile))
+	b, err := os.ReadFile(filepath.Join(dir, TokenFile))
 	return err == nil && len(token) >= 16 && string(b) == token
 }
 
@@ -201,14 +201,14 @@ func Remove(dir, token string) error {
 		return err
 	}
 	for _, f := range entries {
-		if f.Name() == tokenFile {
+		if f.Name() == TokenFile {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(dir, f.Name())); err != nil {
 			return err
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, tokenFile)); err != nil {
+	if err := os.Remove(filepath.Join(dir, TokenFile)); err != nil {
 		return err
 	}
 	return os.Remove(dir)

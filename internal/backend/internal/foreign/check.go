@@ -1,0 +1,34 @@
+package foreign
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// Check refuses a spec that no backend can fulfil, for op.
+func Check(op string, s backend.Spec) error {
+	bad := func(format string, args ...any) error { return task.Errorf(task.CodeInternal, op, format, args...) }
+	if _, ok := task.ParseID(string(s.Task)); !ok {
+		return bad("%q is not a task id", s.Task)
+	}
+	if len(s.Token) < 16 || strings.ContainsAny(s.Token, "/.") {
+		return bad("the token is too short to prove anything")
+	}
+	if len(s.Instance) == 0 || strings.ContainsAny(s.Instance, "/.-") {
+		return bad("%q does not name an installation", s.Instance)
+	}
+	for _, p := range []string{s.Home, s.Source.Target} {
+		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
+			return bad("%q is not a clean absolute path", p)
+		}
+	}
+	for _, f := range s.Files {
+		if !strings.HasPrefix(f.Target, backend.BinDir+"/") || filepath.Clean(f.Target) != f.Target {
+			return bad("the generated file %q does not lie below %s", f.Target, backend.BinDir)
+		}
+	}
+	return nil
+}

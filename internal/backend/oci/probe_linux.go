@@ -1,0 +1,133 @@
+package oci
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/internal/foreign"
+	"github.com/caisson-dev/caisson/internal/sys"
+	"github.com/caisson-dev/caisson/internal/task"
+)
+
+// trialInstance is the installation of boundaries that are made to find out.
+const trialInstance = "trial"
+
+// Probe implements backend.Driver: it makes one whole boundary without a source
+// and takes it away again.
+func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
+	c := backend.Capabilities{Levels: task.Vector{}, Rootfs: task.Vector{}, How: map[task.Axis]string{}}
+	no := func(err error) (backend.Capabilities, error) {
+		if ctx.Err() != nil {
+			return c, context.Cause(ctx)
+		}
+		c.Why, c.Fix = err.Error(), task.HintOf(err)
+		return c, nil
+	}
+	p, err := d.find()
+	if err == nil {
+		err = d.usable(p)
+	}
+	if err == nil {
+		c.Version, err = p.version(ctx)
+	}
+	if err != nil {
+		c.Features = []task.Feature{{Name: programs[d.name], Detail: err.Error(), Fix: task.HintOf(err)}}
+		return no(err)
+	}
+	c.Features = []task.Feature{{Name: programs[d.name], OK: true, Detail: c.Version + " at " + p.path}}
+	worker, err := d.worker()
+	if err != nil {
+		return no(err)
+	}
+	spec := backend.Spec{
+		Task: task.NewID(), Instance: trialInstance, Token: task.NewToken(), Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid()},
+		Source: backend.Mount{Target: "/tmp"}, Home: "/home/caisson", WorkerPath: worker,
+	}
+	if d.name != GVisor {
+		spec.Way, spec.Inward = &backend.Way{Proxy: 61080, Ports: []uint16{80, 443}}, 1
+	}
+	in, err := d.create(ctx, spec, true)
+	var obs backend.Observation
+	if err == nil {
+		obs, err = in.Observe(ctx)
+		cctx, cancel := sys.Detach(ctx, destroyTimeout)
+		derr := in.Destroy(cctx)
+		cancel()
+		if derr != nil {
+			return c, derr
+		}
+	}
+	if task.CodeOf(err) == task.CodeStuck {
+		return c, err
+	}
+	f := task.Feature{Name: "boundary", OK: err == nil, Detail: "made, its worker set itself apart, removed"}
+	if err != nil {
+		f.Detail, f.Fix = err.Error(), task.HintOf(err)
+	}
+	c.Features = append(c.Features, f)
+	if err != nil {
+		return no(err)
+	}
+	if d.name == GVisor {
+		c.Version += ", " + in.shape.platform
+		c.Features = append(c.Features, task.Feature{Name: "kernel", OK: obs.Levels[task.KRN] >= 2, Detail: obs.Seen[task.KRN]})
+	}
+	if in.made.Hide {
+		c.Features = append(c.Features, task.Feature{Name: "mixed-cgroups", OK: true, Detail: "crun starts in a mount namespace of its own in which " + unified + " is not: beside groups of version 1 it refuses to start anything"})
+	}
+	c.Features = append(c.Features, task.Feature{Name: "limits", OK: obs.Levels[task.RES] >= 2, Detail: obs.Seen[task.RES]},
+		task.Feature{Name: "grant-userns", Detail: noUserns, Fix: noUsernsFix})
+	c.Usable = true
+	c.Findings = in.Findings()
+	c.Levels = task.Vector{task.PRC: 2, task.FS: 2, task.NET: 4, task.RES: obs.Levels[task.RES], task.KRN: 1, task.CPL: 2, task.CHN: 1}
+	c.Rootfs = task.Vector{task.FS: 3}
+	c.How = map[task.Axis]string{
+		task.PRC: "pid, ipc and uts namespaces of its own; tools under another user than the worker, without capabilities; no_new_privs",
+		task.FS:  "read-only root, declared folders, HOME and /tmp in memory; no path of the host but these",
+		task.NET: "a network namespace with loopback alone",
+		task.RES: obs.Seen[task.RES],
+		task.KRN: "the host's kernel behind this program's system call filter",
+		task.CPL: "no socket of the runtime or of the host inside",
+		task.CHN: "a socket pair as standard streams, held by a worker of another user id than every tool",
+	}
+	if d.name == GVisor {
+		c.Levels[task.KRN] = obs.Levels[task.KRN]
+		c.How[task.KRN] = obs.Seen[task.KRN]
+	}
+	c.Userns = backend.Variant{Why: noUserns, Fix: noUsernsFix}
+	c.Way, c.Inward = in.crossings.Variant(), in.crossings.Variant()
+	if d.name == GVisor {
+		c.Way = backend.Variant{Why: noWay, Fix: noWayFix}
+		c.Inward = c.Way
+	}
+	way := task.Feature{Name: "egress", OK: c.Way.Why == "", Detail: "sockets came from inside the boundary", Fix: c.Way.Fix}
+	if !way.OK {
+		way.Detail = c.Way.Why
+	}
+	c.Features = append(c.Features, way)
+	return c, nil
+}
+
+// version is what the runtime says it is, on one line.
+func (p *program) version(ctx context.Context) (string, error) {
+	out, err := p.run(ctx, call{args: []string{"--version"}})
+	if err != nil {
+		return "", fmt.Errorf("it does not say its version: %w", err)
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	return foreign.Printable(first, 100), nil
+}
+
+func (d *Driver) worker() (string, error) {
+	if d.cfg.Worker == nil {
+		return "", task.Errorf(task.CodeUnavailable, "oci.worker", "this build carries no worker program")
+	}
+	p, err := d.cfg.Worker()
+	if err == nil && !strings.HasPrefix(p, "/") {
+		err = task.Errorf(task.CodeInternal, "oci.worker", "%q is no absolute path", p)
+	}
+	return p, err
+}

@@ -1,0 +1,29 @@
+package harness
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Runtime is the program of a backend that is a runtime alone, empty where there is
+// none. gVisor's is CAISSON_TEST_RUNSC.
+func Runtime(backend string) string {
+	if p := os.Getenv("CAISSON_TEST_RUNSC"); backend == "gvisor" && p != "" {
+		return p
+	}
+	for _, dir := range []string{"", "/usr/sbin/", "/sbin/"} {
+		if p, err := exec.LookPath(dir + map[string]string{"gvisor": "runsc", "oci:crun": "crun", "oci:runc": "runc"}[backend]); err == nil {
+			return p
+		}
+	}
+	return ""
+}
+
+// NeedsRuntime skips a test where the runtime of a backend is not here.
+func NeedsRuntime(t testing.TB, backend string) {
+	t.Helper()
+	if Runtime(backend) == "" {
+		t.Skipf("the runtime of the backend %s is not here (CAISSON_TEST_RUNSC names gVisor's)", backend)
+	}
+}
