@@ -73,6 +73,9 @@ func (b *bench) egress(ctx context.Context) (err error) {
 	enter := []string{b.o.caisson, "exec", standing, "--", self}
 	roads = append(roads, &road{name: "caisson, proxy", what: "in a task, CONNECT", argv: enter, env: in.env(), to: server, proxy: "127.0.0.1:61080", why: why},
 		&road{name: "caisson, caught", what: "in a task, a client that knows no proxy", argv: enter, env: in.env(), to: server, proxy: "-", why: why})
+	more, endEngines := b.engineRoads(ctx, self, server)
+	roads = append(roads, more...)
+	ends = append(ends, endEngines...)
 	r, end := slirp(ctx, self, server)
 	rs, endPasta := pasta(ctx, self, server)
 	roads = append(append(roads, r), rs...)
@@ -85,6 +88,40 @@ func (b *bench) egress(ctx context.Context) (err error) {
 		return err
 	}
 	return b.idleWays(ctx)
+}
+
+// engineRoads are the ways out of tasks whose boundaries engines make, and what ends
+// them.
+func (b *bench) engineRoads(ctx context.Context, self, server string) (roads []*road, ends []func() error) {
+	for _, v := range b.engines.all {
+		s, ok := v.engine.(served)
+		if v.name != "docker" && v.name != "podman" {
+			continue
+		}
+		why, in := v.why, b.installation("egress-"+v.name)
+		env := in.env()
+		if why == nil && !ok {
+			why = errors.New("it cannot be a backend")
+		}
+		if why == nil {
+			var more []string
+			more, why = s.service(ctx)
+			env = append(env, more...)
+		}
+		if why == nil {
+			open := []string{b.o.caisson, "open", "-q", "--backend", v.name, "--name", standing, "--repo", b.small, "--allow", server, "--ro", filepath.Dir(self)}
+			if _, why = do(ctx, open, env, nil); why == nil {
+				ends = append(ends, func() error {
+					_, err := do(context.WithoutCancel(ctx), []string{b.o.caisson, "close", "-q", "--discard", standing}, env, nil)
+					return err
+				})
+			}
+		}
+		enter := []string{b.o.caisson, "exec", standing, "--", self}
+		roads = append(roads, &road{name: "caisson, " + v.name + ", proxy", what: "the same, made by that engine", argv: enter, env: env, to: server, proxy: "127.0.0.1:61080", why: why},
+			&road{name: "caisson, " + v.name + ", caught", what: "the same, caught", argv: enter, env: env, to: server, proxy: "-", why: why})
+	}
+	return roads, ends
 }
 
 // roads measures all of them in turn.
