@@ -104,7 +104,7 @@ func (g *guard) exec(cmd *command) (why int, err error) {
 	unix.Umask(0o022)
 	// Whatever this process holds stays out of the program. Descriptors 0-2 are
 	// set by the fork itself; everything else closes on exec, by the kernel.
-	if err := closeRange(ChannelFD, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := closingRange(ChannelFD); err != nil {
 		return whyInternal, err
 	}
 	if err := unix.Chdir(cmd.dir); err != nil {

@@ -45,17 +45,27 @@ const (
 // ChannelFD is the channel's descriptor in W and I and the control socket in C.
 const ChannelFD = 3
 
-// Descriptors that W's builder leaves to what it becomes.
+// Places are where a builder leaves descriptors to what it becomes: above whatever
+// the Go runtime opens for itself, so that neither is taken for the other.
 const (
-	spaceFD  = 4 // W's end of I's channel
-	reportFD = 5 // what Report hands to the host
+	firstPlace = 60
+	lastPlace  = firstPlace + 1
 )
 
-// Descriptors that I's builder leaves to what it becomes; C has the first.
+// Descriptors that W's builder leaves.
 const (
-	treeFD = 4 // Scores.Tree
-	ownFD  = 5 // Scores.Own
+	spaceFD  = firstPlace // W's end of I's channel
+	reportFD = lastPlace  // what Report hands to the host
 )
+
+// Descriptors that I's builder leaves.
+const (
+	ownFD      = firstPlace // Scores.Own
+	leftTreeFD = lastPlace  // Scores.Tree
+)
+
+// treeFD is Scores.Tree in C.
+const treeFD = 4
 
 // Hooks are the parts that another room provides. Each runs once. Build and
 // DropWorker run on one thread of W's builder, DropSpace on one of I's; what is

@@ -69,7 +69,7 @@ func leave(sock, file int) error {
 		if *f < 0 {
 			continue
 		}
-		high, err := unix.FcntlInt(uintptr(*f), unix.F_DUPFD_CLOEXEC, reportFD+1)
+		high, err := unix.FcntlInt(uintptr(*f), unix.F_DUPFD_CLOEXEC, lastPlace+1)
 		if err != nil {
 			return err
 		}
@@ -78,14 +78,12 @@ func leave(sock, file int) error {
 	if err := unix.Dup3(sock, spaceFD, 0); err != nil {
 		return err
 	}
-	last := spaceFD
 	if file >= 0 {
 		if err := unix.Dup3(file, reportFD, 0); err != nil {
 			return err
 		}
-		last = reportFD
 	}
-	return closeRange(uint(last+1), unix.CLOSE_RANGE_CLOEXEC)
+	return closingButPlaces(true, file >= 0)
 }
 
 // startSpace clones I and sends it the plan. It returns W's end of its channel.
@@ -112,11 +110,11 @@ func startSpace(b Built) (sock, pid int, err error) {
 // host closes the channel, sends a bad frame, or the tool space is gone.
 func runRelay(h Hooks, arg string) int {
 	pid, err := strconv.Atoi(arg)
-	if err != nil || !isOpen(ChannelFD) || !isOpen(spaceFD) || closeRange(reportFD+1, 0) != nil {
+	if err != nil || !inherited(ChannelFD) || !inherited(spaceFD) || onlyPlaces() != nil {
 		return ExitInherit
 	}
 	file := reportFD
-	if !isOpen(file) {
+	if !inherited(file) {
 		file = -1
 	}
 	small(1)

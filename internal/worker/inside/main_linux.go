@@ -66,21 +66,37 @@ func resting() func() {
 // worthRest is how much garbage, as guessed, is worth a collection.
 const worthRest = 1 << 20
 
-// onlyChannel reports whether nothing above the channel is open. A descriptor
-// that the host leaked would be authority nobody decided on.
+// onlyChannel reports whether nothing came in but the channel and the standard
+// descriptors. One that the host leaked would be authority nobody decided on.
 func onlyChannel() bool {
 	for fd := ChannelFD + 1; fd < 1024; fd++ {
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
+		if inherited(fd) {
 			return false
 		}
 	}
-	return isOpen(ChannelFD) && unix.CloseRange(1024, ^uint(0), 0) == nil
+	return inherited(ChannelFD) && unix.CloseRange(1024, ^uint(0), 0) == nil
 }
 
-// isOpen asks in a way that holds for every kind of descriptor.
-func isOpen(fd int) bool {
-	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-	return err == nil
+// inherited reports whether fd is open and came through exec. What is to be closed
+// there cannot have come: the Go runtime opens a poller at the first timer, under
+// load before anything of ours runs. The question holds for every kind of descriptor.
+func inherited(fd int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err == nil && flags&unix.FD_CLOEXEC == 0
+}
+
+// onlyPlaces closes what came through exec beside channel and places. To close what
+// the runtime opened, which has the lowest numbers, would end the program.
+func onlyPlaces() error {
+	if sys.Without("close_range") {
+		return nil
+	}
+	for fd := ChannelFD + 1; fd < firstPlace; fd++ {
+		if inherited(fd) {
+			_ = unix.Close(fd)
+		}
+	}
+	return unix.CloseRange(lastPlace+1, ^uint(0), 0)
 }
 
 // become execs this program again in another role. It must run on a thread that
@@ -169,12 +185,32 @@ func notDumpable() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// closeRange closes everything from first on, or marks it to be closed on exec.
-func closeRange(first, flags uint) error {
+// closingButPlaces marks everything above the channel to be closed on exec, but for
+// the places that are taken.
+func closingButPlaces(first, second bool) error {
 	if sys.Without("close_range") {
 		return nil
 	}
-	return unix.CloseRange(first, ^uint(0), flags)
+	if err := unix.CloseRange(ChannelFD+1, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return err
+	}
+	for i, taken := range []bool{first, second} {
+		if !taken {
+			continue
+		}
+		if _, err := unix.FcntlInt(uintptr(firstPlace+i), unix.F_SETFD, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closingRange marks everything from first on to be closed on exec.
+func closingRange(first uint) error {
+	if sys.Without("close_range") {
+		return nil
+	}
+	return unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 }
 
 // What makes descriptors close on exec.

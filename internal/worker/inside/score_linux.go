@@ -23,34 +23,33 @@ type scores struct {
 // leave puts both descriptors in their places, open across exec; everything else
 // closes there.
 func (s Scores) leave() error {
-	last := ChannelFD
-	if s.Own >= 0 && s.Tree >= 0 {
+	given := s.Own >= 0 && s.Tree >= 0
+	if given {
 		for _, f := range []*int{&s.Own, &s.Tree} { // by way of numbers above the places
-			high, err := unix.FcntlInt(uintptr(*f), unix.F_DUPFD_CLOEXEC, ownFD+1)
+			high, err := unix.FcntlInt(uintptr(*f), unix.F_DUPFD_CLOEXEC, lastPlace+1)
 			if err != nil {
 				return err
 			}
 			*f = high
 		}
-		if err := unix.Dup3(s.Tree, treeFD, 0); err != nil {
+		if err := unix.Dup3(s.Tree, leftTreeFD, 0); err != nil {
 			return err
 		}
 		if err := unix.Dup3(s.Own, ownFD, 0); err != nil {
 			return err
 		}
-		last = ownFD
 	}
-	return closeRange(uint(last+1), unix.CLOSE_RANGE_CLOEXEC)
+	return closingButPlaces(given, given)
 }
 
 // takeScores takes hold of what the builder left; nil: it left nothing.
 func takeScores() *scores {
-	if !isOpen(ownFD) || !isOpen(treeFD) {
+	if !inherited(ownFD) || !inherited(leftTreeFD) {
 		return nil
 	}
 	unix.CloseOnExec(ownFD)
-	unix.CloseOnExec(treeFD)
-	return holdScores(ownFD, treeFD)
+	unix.CloseOnExec(leftTreeFD)
+	return holdScores(ownFD, leftTreeFD)
 }
 
 // holdScores reads from where scores begin. Both descriptors are the result's.

@@ -67,7 +67,7 @@ func runSpace(h Hooks) int {
 }
 
 func runTools(h Hooks) int {
-	if closeRange(ownFD+1, 0) != nil {
+	if onlyPlaces() != nil {
 		return ExitInherit // the builder left nothing else open
 	}
 	small(2)
