@@ -27,22 +27,25 @@ type Config struct {
 	Spec func(t *testing.T, instance string) backend.Spec
 }
 
+// suite are its parts.
+var suite = []struct {
+	name string
+	run  func(*testing.T, Config)
+}{
+	{"probe leaves nothing behind", probe},
+	{"resources are named before they exist", resources},
+	{"lifecycle", lifecycle},
+	{"the channel can be taken once", dialOnce},
+	{"another process can find and destroy", attach},
+	{"a cancelled create leaves nothing", cancelled},
+	{"a create that fails leaves nothing", failing},
+	{"what is not ours is not touched", foreign},
+	{"several at once", several},
+}
+
 // Run runs the suite.
 func Run(t *testing.T, c Config) {
-	for _, x := range []struct {
-		name string
-		run  func(*testing.T, Config)
-	}{
-		{"probe leaves nothing behind", probe},
-		{"resources are named before they exist", resources},
-		{"lifecycle", lifecycle},
-		{"the channel can be taken once", dialOnce},
-		{"another process can find and destroy", attach},
-		{"a cancelled create leaves nothing", cancelled},
-		{"a create that fails leaves nothing", failing},
-		{"what is not ours is not touched", foreign},
-		{"several at once", several},
-	} {
+	for _, x := range suite {
 		t.Run(x.name, func(t *testing.T) { x.run(t, c) })
 	}
 }
