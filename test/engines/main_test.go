@@ -15,7 +15,10 @@ import (
 	"github.com/caisson-dev/caisson/test/harness"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+func TestMain(m *testing.M) {
+	harness.UserWithIDs() // TestRootless
+	os.Exit(harness.Main(m))
+}
 
 // kinds are the engines that this package starts.
 var kinds = []struct {

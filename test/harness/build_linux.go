@@ -35,6 +35,9 @@ func Main(m *testing.M) int {
 }
 
 func mainErr(m *testing.M) (code int, err error) {
+	if Backend() == RootlessPodman {
+		UserWithIDs()
+	}
 	// Not the shared temporary folder's name for "caisson": that is the product's own prefix.
 	if base, err = os.MkdirTemp("", "harness-"); err != nil {
 		return 1, err

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -45,26 +44,6 @@ func (e *Engine) Variable() string {
 	return "DOCKER_HOST=" + e.Host
 }
 
-// Backend is the one that suites which take one try: CAISSON_TEST_BACKEND, or linux.
-func Backend() string {
-	if b := os.Getenv("CAISSON_TEST_BACKEND"); b != "" {
-		return b
-	}
-	return "linux"
-}
-
-// EngineOf is the engine of the backend under test; nil: it has none.
-func EngineOf(t testing.TB) *Engine {
-	t.Helper()
-	switch Backend() {
-	case "docker":
-		return Docker(t)
-	case "podman":
-		return Podman(t)
-	}
-	return nil
-}
-
 // Container is the id of the container of a task.
 func (e *Engine) Container(t testing.TB, task string) string {
 	t.Helper()
@@ -73,54 +52,6 @@ func (e *Engine) Container(t testing.TB, task string) string {
 		t.Fatalf("task %s has the containers %q", task, ids)
 	}
 	return ids[0]
-}
-
-// NeedsGrant skips a test of a grant that the backend under test does not offer, as
-// it says itself.
-func NeedsGrant(t testing.TB, grant string) {
-	t.Helper()
-	if b := Backend(); grant == "userns" && b != "linux" {
-		t.Skipf("the backend %s has no --grant userns, and says so", b)
-	}
-}
-
-// engine reports whether id's boundaries may be an engine's.
-func (id *Identity) engine() bool {
-	return slices.ContainsFunc(id.Env, func(kv string) bool {
-		return strings.HasPrefix(kv, "CAISSON_ENGINE=") || strings.HasPrefix(kv, "DOCKER_HOST=") || strings.HasPrefix(kv, "CONTAINER_HOST=")
-	})
-}
-
-// OnlyLinux skips a test of what the backend under test has no part in.
-func OnlyLinux(t testing.TB, why string) {
-	t.Helper()
-	if b := Backend(); b != "linux" {
-		t.Skipf("not with the backend %s: %s", b, why)
-	}
-}
-
-// Inside is the user id that commands of id have inside, as the inside counts.
-func (id *Identity) Inside() int {
-	if Backend() == "linux" {
-		return 1000
-	}
-	return id.UID
-}
-
-// backendEnv has the product require the backend under test, on an engine of the
-// run.
-func backendEnv(t testing.TB) []string {
-	t.Helper()
-	switch b := Backend(); b {
-	case "linux":
-		return nil
-	case "docker":
-		return []string{"CAISSON_BACKEND=docker", "CAISSON_ENGINE=" + Docker(t).Host}
-	case "podman":
-		return []string{"CAISSON_BACKEND=podman", "CAISSON_ENGINE=" + Podman(t).Host}
-	default:
-		return []string{"CAISSON_BACKEND=" + b} // the product says what it needs
-	}
 }
 
 var engines struct {
@@ -444,43 +375,66 @@ func (e *Engine) stop() error {
 			break
 		}
 	}
-	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + e.mark)
-	for _, g := range append(groups, "/sys/fs/cgroup/"+e.mark) {
-		_ = os.Remove(g)
+	return errors.Join(err, e.ungroup(), os.RemoveAll(e.Dir))
+}
+
+// ungroup removes the control groups of the engine's containers, the lowest first.
+// One is in use until the kernel has buried the last of its processes.
+func (e *Engine) ungroup() error {
+	var errs []error
+	tops, _ := filepath.Glob("/sys/fs/cgroup/*/" + e.mark)
+	for _, top := range append(tops, "/sys/fs/cgroup/"+e.mark) {
+		var dirs []string
+		_ = filepath.WalkDir(top, func(p string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, p)
+			}
+			return nil
+		})
+		for _, d := range slices.Backward(dirs) {
+			err := os.Remove(d)
+			for end := time.Now().Add(5 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(end); err = os.Remove(d) {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
 	}
-	return errors.Join(err, os.RemoveAll(e.Dir))
+	return errors.Join(errs...)
 }
 
 // Rootless returns a Podman of an ordinary user of this machine who has subordinate
-// ids, and that user's id. It skips the test where there is none.
+// ids, and that user's id. It skips the test where there is none: UserWithIDs makes one.
 func Rootless(t testing.TB) (*Engine, int) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("to become a user with subordinate ids needs root")
 	}
-	b, err := os.ReadFile("/etc/subuid")
+	engines.Lock()
+	defer engines.Unlock()
+	for _, e := range engines.all {
+		if e.Backend == "podman" && e.as != nil {
+			return e, int(e.as.Uid)
+		}
+	}
+	name, uid, gid, err := userWithIDs()
+	if err == nil {
+		err = engines.why[RootlessPodman]
+	}
+	var e *Engine
+	if err == nil {
+		e, err = rootless(uid, gid)
+	}
 	if err != nil {
-		t.Skipf("no user of this machine has subordinate ids: %v", err)
-	}
-	for line := range strings.Lines(string(b)) {
-		name, _, _ := strings.Cut(line, ":")
-		u, err := user.Lookup(name)
-		if err != nil || u.Uid == "0" {
-			continue
+		if engines.why == nil {
+			engines.why = map[string]error{}
 		}
-		uid, _ := strconv.Atoi(u.Uid)
-		gid, _ := strconv.Atoi(u.Gid)
-		e, err := rootless(uid, gid)
-		if err != nil {
-			t.Skipf("Podman cannot be started as %s: %v", name, err)
-		}
-		engines.Lock()
-		engines.all = append(engines.all, e)
-		engines.Unlock()
-		return e, uid
+		engines.why[RootlessPodman] = err
+		t.Skipf("Podman cannot be started as an ordinary user (%s): %v", name, err)
 	}
-	t.Skip("no user of this machine has subordinate ids (useradd gives a new one some)")
-	return nil, 0
+	engines.all = append(engines.all, e)
+	return e, uid
 }
 
 func rootless(uid, gid int) (*Engine, error) {

@@ -40,21 +40,20 @@ type Identity struct {
 var serial atomic.Int32
 
 // Each runs f as every identity that this process can take: root and an
-// unprivileged user when it is root, else only the user that it is. When f is
-// done every task is closed and nothing of the identity may be left on the host.
-func Each(t *testing.T, f func(t *testing.T, id *Identity)) {
+// unprivileged user when it is root, else only the user that it is; with an engine,
+// see Both, only that user. When f is done every task is closed and nothing of the
+// identity may be left on the host.
+func Each(t *testing.T, f func(t *testing.T, id *Identity)) { t.Helper(); each(t, false, f) }
+
+// Both is Each that with an engine is not content with the unprivileged user.
+func Both(t *testing.T, f func(t *testing.T, id *Identity)) { t.Helper(); each(t, true, f) }
+
+func each(t *testing.T, both bool, f func(t *testing.T, id *Identity)) {
 	t.Helper()
-	type who struct {
-		name string
-		uid  int
-	}
-	list := []who{{"user", os.Getuid()}}
-	if os.Getuid() == 0 {
-		list = []who{{"root", 0}, {"user", UserID}}
-	} else if strings.HasPrefix(t.Name(), "Test") && serial.Load() == 0 {
+	if os.Getuid() != 0 && strings.HasPrefix(t.Name(), "Test") && serial.Load() == 0 {
 		t.Log("not root: the tests run as this user only")
 	}
-	for _, w := range list {
+	for _, w := range identities(t, both) {
 		t.Run(w.name, func(t *testing.T) { f(t, NewIdentity(t, w.name, w.uid)) })
 	}
 }
