@@ -1,8 +1,12 @@
 package harness
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/user"
@@ -12,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // RootlessPodman is the backend under test that is podman as an ordinary user has it.
@@ -121,6 +126,40 @@ func (id *Identity) engine() bool {
 	return slices.ContainsFunc(id.Env, func(kv string) bool {
 		return strings.HasPrefix(kv, "CAISSON_ENGINE=") || strings.HasPrefix(kv, "DOCKER_HOST=") || strings.HasPrefix(kv, "CONTAINER_HOST=")
 	})
+}
+
+// atEngine lists what is at the engine that id's boundaries are required to be of:
+// containers by name, volumes. Nothing is where there is none, or it does not answer.
+func (id *Identity) atEngine() []string {
+	i := slices.IndexFunc(id.Env, func(kv string) bool { return strings.HasPrefix(kv, "CAISSON_ENGINE=unix://") })
+	if i < 0 {
+		return nil
+	}
+	socket := strings.TrimPrefix(id.Env[i], "CAISSON_ENGINE=unix://")
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	c := &http.Client{Transport: tr, Timeout: time.Minute}
+	ask := func(path string, to any) {
+		r, err := c.Get("http://engine/v1.40" + path)
+		if err != nil {
+			return
+		}
+		defer r.Body.Close()
+		_ = json.NewDecoder(r.Body).Decode(to)
+	}
+	var out []string
+	var all []struct{ Names []string }
+	ask("/containers/json?all=1", &all)
+	for _, c := range all {
+		out = append(out, "container "+strings.Join(c.Names, " "))
+	}
+	var volumes struct{ Volumes []struct{ Name string } }
+	ask("/volumes", &volumes)
+	for _, v := range volumes.Volumes {
+		out = append(out, "volume "+v.Name)
+	}
+	return out
 }
 
 // backendEnv has the product require the backend under test, on an engine of the

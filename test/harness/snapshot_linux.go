@@ -62,13 +62,18 @@ func (s Snapshot) New(after Snapshot) []string {
 }
 
 // Left returns everything on the host that is this identity's own: mounts and
-// processes that name its folders, control groups with its installation's
-// name, sockets. It is empty when every task has ended.
+// processes that name its folders, control groups and containers with its
+// installation's name, sockets, and every volume of its engine. It is empty when every task has ended.
 func (id *Identity) Left() []string {
 	inst := id.instance()
 	var out []string
 	for _, x := range TakeSnapshot() {
 		if inst != "" && strings.Contains(x, inst) || strings.Contains(x, id.Dir+"/") {
+			out = append(out, x)
+		}
+	}
+	for _, x := range id.atEngine() {
+		if inst != "" && strings.Contains(x, inst) || strings.HasPrefix(x, "volume ") {
 			out = append(out, x)
 		}
 	}
