@@ -2,7 +2,8 @@
 # The whole check of caisson. Usage: scripts/test.sh all|fast
 #
 # all:  formatting, vet, staticcheck, govulncheck, build, every test as the current user, as root also the tests of every
-#       room again as an unprivileged user (-short: without what no identity changes), the tests of the build tag faults,
+#       room again as an unprivileged user (-short: without what no identity changes), conformance and crashes on every
+#       backend with an engine of this script's own, the tests of the build tag faults,
 #       the race detector where goroutines meet (-short), some tests inside a boundary of its own,
 #       cross-builds, a second build that must give the same bytes. Under 25 minutes on two cores.
 # fast: formatting, vet and short tests, under two minutes.
@@ -16,13 +17,14 @@
 #
 # A test that fails is repeated once, alone, and named at the end when it passes then: some of them wait for what other
 # programs do on a machine that others use too. Every step runs even when an earlier one failed; the end lists failed steps, steps that could not run, and every
-# skipped test with its reason. Exit status 1 when a step failed.
+# skipped test with its reason. Exit status 1 when a step failed, and, as root on Debian, when a test of
+# scripts/required-tests.txt was skipped or did not run.
 set -u
 cd "$(dirname "$0")/.."
 mode=${1:-all}
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -p=2"
 # What caisson itself would read from its user's environment must not reach the tests.
-unset CAISSON_STATE_DIR CAISSON_RUNTIME_DIR CAISSON_BACKEND CAISSON_NEED CAISSON_UNATTENDED
+unset CAISSON_STATE_DIR CAISSON_RUNTIME_DIR CAISSON_TEST_BACKEND CAISSON_BACKEND CAISSON_NEED CAISSON_UNATTENDED
 STATICCHECK=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK=golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
@@ -42,7 +44,7 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 
 failed=() notrun=() flaky=() broken=()
-: >"$work/skips" >"$work/oks"
+: >"$work/skips" >"$work/oks" >"$work/ran"
 
 # step NAME CMD…: run, time, remember.
 step() {
@@ -83,6 +85,7 @@ mkfs.ext4:e2fsprogs:a disk that fails
 dockerd:docker.io:the docker backend (test/engines)
 podman:podman:the podman backend (test/engines)
 runc:runc:both of them
+newuidmap:uidmap:podman of an ordinary user
 script:bsdutils:nothing but convenience"
 
 tools() {
@@ -181,6 +184,7 @@ gotest() {
 	go test -json "$@" 2>&1 | tee "$work/json" | "$work/testsum" "$label" "$work/skips" | tee "$work/out"
 	rc=${PIPESTATUS[2]}
 	grep -E '^(ok|FAIL)[[:space:]]' "$work/out" >>"$work/oks"
+	ran "$label"
 	[ "$rc" = 0 ] && return 0
 	local a flags=()
 	for a in "$@"; do
@@ -192,12 +196,37 @@ gotest() {
 		echo "   once more, alone: $pkg $tests"
 		if go test -count=1 -run "^($tests)\$" "${flags[@]}" "$pkg"; then
 			flaky+=("$label: $pkg $tests")
+			tr '|' '\n' <<<"$tests" | sed "s|^|$label ${pkg#*/caisson/} |" >>"$work/alone"
 		else
 			broken+=("$label: $pkg $tests")
 			bad=1
 		fi
 	done <"$work/twice"
 	return $bad
+}
+
+# ran LABEL: what passed in $work/json, as "LABEL FOLDER TEST" lines in $work/ran.
+ran() {
+	sed -nE 's/.*"Action":"pass","Package":"[^"]*\/caisson\/([^"]+)","Test":"([^"]+)".*/'"$1"' \1 \2/p' "$work/json" >>"$work/ran"
+}
+
+# required: the tests of scripts/required-tests.txt all ran and passed.
+required() {
+	local missing=0 line
+	while read -r line; do
+		case $line in "" | "#"*) continue ;; esac
+		grep -qxF -- "$line" "$work/ran" && continue
+		# Once more, alone, the whole of it passed.
+		grep -qxF -- "$(sed -E 's|^([^ ]+ [^ ]+ [^/]+).*|\1|' <<<"$line")" "$work/alone" 2>/dev/null && continue
+		echo "   skipped or not run: $line"
+		missing=1
+	done <scripts/required-tests.txt
+	return $missing
+}
+
+# on_backend NAME: what takes a backend, with that one.
+on_backend() {
+	CAISSON_TEST_BACKEND=$1 gotest "$1" -vet=off -timeout 15m ./test/conformance ./test/lifecycle
 }
 
 # failures: the top-level tests that failed in $work/json, a package a line, in $work/twice. Not those of a run that has
@@ -354,11 +383,17 @@ all)
 		step "tests" gotest user -vet=off -timeout 40m $(ordered)
 		notrun+=("tests as root (run make test as root for them)")
 	fi
+	if [ "$(id -u)" = 0 ] && [ "$PKGS" = ./... ]; then
+		for b in docker podman podman-rootless; do step "backend $b" on_backend "$b"; done
+	fi
 	step "fault injection" faults
 	step "race detector" race
 	step "inside its own boundary" dogfood
 	step "cross-builds" cross
 	step "reproducible build" reproducible
+	if [ "$(id -u)" = 0 ] && [ "$PKGS" = ./... ] && [ -e /etc/debian_version ]; then
+		step "tests that may not be skipped" required
+	fi
 	;;
 *)
 	echo "usage: scripts/test.sh all|fast" >&2

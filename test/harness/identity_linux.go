@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -54,8 +55,21 @@ func each(t *testing.T, both bool, f func(t *testing.T, id *Identity)) {
 		t.Log("not root: the tests run as this user only")
 	}
 	for _, w := range identities(t, both) {
-		t.Run(w.name, func(t *testing.T) { f(t, NewIdentity(t, w.name, w.uid)) })
+		t.Run(w.name, func(t *testing.T) {
+			id := NewIdentity(t, w.name, w.uid)
+			t.Cleanup(func() { ran.Store(t.Name(), !t.Skipped()) })
+			f(t, id)
+		})
 	}
+}
+
+// ran are the tests that Each ran to their end, and whether they did what they are for.
+var ran sync.Map
+
+// Ran reports whether Each has run a test, as TEST/IDENTITY, and it was not skipped.
+func Ran(name string) bool {
+	did, ok := ran.Load(name)
+	return ok && did.(bool)
 }
 
 // NewIdentity makes the folders of an identity; a cleanup ends all of its

@@ -27,7 +27,8 @@ const job = `echo committed >c.txt && git add c.txt && git commit -qm inside && 
 // at several of those times.
 var repeated = map[string]int{"evidence.append.before": 14, "evidence.append.written": 14, "evidence.append.synced": 12,
 	"inventory.commit.before": 8, "inventory.commit.after": 8, "sys.write.temp": 1, "sys.write.rename": 1,
-	"linux.grouped": 2, "linux.launched": 2, "linux.joined": 2, "linux.killed": 2, "linux.ungrouped": 6, "source.stored": 2, "source.published": 2}
+	"linux.grouped": 2, "linux.launched": 2, "linux.joined": 2, "linux.killed": 2, "linux.ungrouped": 6, "source.stored": 2, "source.published": 2,
+	"docker.folder": 2, "docker.created": 2, "docker.attached": 2, "docker.started": 2, "docker.answered": 2, "docker.sockets": 2, "docker.removed": 2} // also in a trial
 
 // elsewhere are points that no life of a task passes on this road.
 var elsewhere = map[string]bool{

@@ -5,6 +5,7 @@ package lifecycle
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,9 +30,17 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("CAISSON_TEST_MEMORY"); dir != "" {
 		_ = os.Setenv("TMPDIR", dir)
 	}
+	flag.Parse()
+	if f := flag.Lookup("test.run"); harness.Backend() != "linux" && f.Value.String() == "" && !long {
+		_ = f.Value.Set(ofBackend)
+	}
 	harness.Beside(5)
 	os.Exit(harness.Main(m))
 }
+
+// ofBackend are the tests that another backend than linux is tried with: who makes
+// boundaries takes no part in the others.
+const ofBackend = "^(TestKilledAtEveryStep|TestSupervisorKilled|TestReapKilled)$"
 
 // long raises counts to what one waits for in a nightly run.
 var long = os.Getenv("CAISSON_TEST_FULL") != ""

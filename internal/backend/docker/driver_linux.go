@@ -360,6 +360,7 @@ func parseExternal(s string) (id string, at endpoint, ok bool) {
 // List implements backend.Driver. Where no engine answers, folders say what there
 // may be; where there are none, none is asked.
 func (d *Driver) List(ctx context.Context, inst string) ([]backend.Resource, error) {
+	d.sweepTrials(ctx) // no record knows them
 	var out []backend.Resource
 	entries, err := os.ReadDir(d.cfg.Dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

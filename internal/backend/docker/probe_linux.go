@@ -7,12 +7,10 @@ import (
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/internal/foreign"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 )
-
-// trialInstance is the installation of boundaries that are made to find out.
-const trialInstance = "trial"
 
 // Probe implements backend.Driver: it makes one whole boundary without a source
 // and takes it away again.
@@ -40,8 +38,13 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	if err != nil {
 		return no(err)
 	}
+	instance, err := foreign.TrialInstance(d.name)
+	if err != nil {
+		return no(err)
+	}
+	d.sweepTrials(ctx)
 	spec := backend.Spec{
-		Task: task.NewID(), Instance: trialInstance, Token: task.NewToken(), Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid()},
+		Task: task.NewID(), Instance: instance, Token: task.NewToken(), Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid()},
 		Source: backend.Mount{Target: "/tmp"}, Home: "/home/caisson", WorkerPath: worker,
 		Way: &backend.Way{Proxy: 61080, Ports: []uint16{80, 443}}, Inward: 1,
 	}
