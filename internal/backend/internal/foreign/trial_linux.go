@@ -47,7 +47,7 @@ func LeftTrials(dir, prefix, driver string) []Left {
 			continue
 		}
 		l := Left{Dir: filepath.Join(dir, e.Name())}
-		if b, err := os.ReadFile(filepath.Join(l.Dir, tokenFile)); err == nil {
+		if b, err := os.ReadFile(filepath.Join(l.Dir, TokenFile)); err == nil {
 			l.Token = string(b)
 		}
 		out = append(out, l)
