@@ -34,7 +34,7 @@ func (c *Conn) passContent(fd int) error {
 	}
 	body := append([]byte{passBlob}, make([]byte, 8)...)
 	binary.BigEndian.PutUint64(body[1:], uint64(st.Size))
-	if err := c.write(passChunk, 0, body); err != nil {
+	if err := c.put(passChunk, 0, body); err != nil {
 		return err
 	}
 	buf := make([]byte, maxChunk)
@@ -48,7 +48,7 @@ func (c *Conn) passContent(fd int) error {
 			n = int(min(int64(len(buf)), st.Size-off))
 			clear(buf[:n])
 		}
-		if err := c.write(blobChunk, 0, buf[:n]); err != nil {
+		if err := c.put(blobChunk, 0, buf[:n]); err != nil {
 			return err
 		}
 		off += int64(n)

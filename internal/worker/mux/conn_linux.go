@@ -24,7 +24,7 @@ type Conn struct {
 
 	sendMu sync.Mutex // one frame and what belongs to it at a time
 	wmu    sync.Mutex // one chunk at a time
-	out    []byte     // of that
+	out    []byte     // chunks that wait for the next write
 
 	// of Recv
 	buf     []byte
@@ -96,18 +96,43 @@ func (c *Conn) fail(err error) {
 	}
 }
 
-// write sends one chunk.
+// flushAt is how much of what put was given waits at most.
+const flushAt = maxChunk
+
+// write sends one chunk, behind what waits.
 func (c *Conn) write(kind, stream uint32, body []byte) error {
-	h := head(kind, stream, len(body))
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
+	c.appendChunk(kind, stream, body)
+	return c.flush()
+}
+
+// put is write that may leave the chunk to the next write: what belongs to one frame
+// goes with it, for an engine wakes two programs for each piece on its way.
+func (c *Conn) put(kind, stream uint32, body []byte) error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	c.appendChunk(kind, stream, body)
+	if len(c.out) < flushAt {
+		return nil
+	}
+	return c.flush()
+}
+
+// appendChunk is called with wmu held, as flush is.
+func (c *Conn) appendChunk(kind, stream uint32, body []byte) {
+	h := head(kind, stream, len(body))
+	c.out = append(append(c.out, h[:]...), body...)
+}
+
+func (c *Conn) flush() error {
 	if c.before != nil {
 		if err := c.before(time.Now().Add(c.limit)); err != nil {
 			return err
 		}
 	}
-	c.out = append(append(c.out[:0], h[:]...), body...)
 	_, err := c.rw.Write(c.out)
+	c.out = c.out[:0]
 	return err
 }
 
@@ -155,7 +180,7 @@ func (c *Conn) pass(fd, nth int, kind frame.Kind, op uint64, same map[[2]uint64]
 	}
 	place := [2]uint64{uint64(st.Dev), st.Ino}
 	if id, twice := same[place]; twice && what == passOut {
-		return c.write(passChunk, id, []byte{passSame})
+		return c.put(passChunk, id, []byte{passSame})
 	}
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -170,7 +195,7 @@ func (c *Conn) pass(fd, nth int, kind frame.Kind, op uint64, same map[[2]uint64]
 	if what == passOut {
 		same[place] = s.id
 	}
-	err = c.write(passChunk, s.id, body)
+	err = c.put(passChunk, s.id, body)
 	if err != nil {
 		s.abort() // each pump sees it at once
 	}

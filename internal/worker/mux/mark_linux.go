@@ -40,7 +40,7 @@ func (c *Conn) sendMark(op uint64) error {
 		body = binary.BigEndian.AppendUint32(body, s.id)
 		body = binary.BigEndian.AppendUint64(body, s.written())
 	}
-	return c.write(markChunk, 0, body)
+	return c.put(markChunk, 0, body) // the event is next
 }
 
 // takeMark keeps the last mark of an operation.
