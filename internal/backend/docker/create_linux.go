@@ -167,23 +167,14 @@ func (in *instance) start(ctx context.Context) error {
 	if err := sys.Fault("docker.attached"); err != nil {
 		return err
 	}
-	cctx, done = context.WithTimeout(ctx, answerTime)
-	err = in.engine.call(cctx, http.MethodPost, "/containers/"+in.id+"/start", nil, nil, nil)
-	done()
-	if err != nil {
-		return explainStart(err)
-	}
-	if err := sys.Fault("docker.started"); err != nil {
-		return err
-	}
-	why, err := in.greet(ctx, conn)
+	seen, why, err := in.launch(ctx, conn)
 	if err != nil {
 		return err
 	}
 	if err := sys.Fault("docker.answered"); err != nil {
 		return err
 	}
-	pid, err := in.verify(ctx)
+	pid, err := in.verify(ctx, seen)
 	if err != nil {
 		return err
 	}
@@ -193,13 +184,49 @@ func (in *instance) start(ctx context.Context) error {
 	return sys.Fault("docker.sockets")
 }
 
-// greet sends the plan and takes the answer; door says why no sockets came.
+// launch has the engine start the container and the worker answer. It returns what
+// the engine then says of it, nil: nothing, and why no sockets came. The plan lies in the worker's input before
+// there is a worker, and each of the three that are waited for is while the others are.
+func (in *instance) launch(ctx context.Context, conn *attached) (seen *containerInfo, door string, err error) {
+	type start struct {
+		err  error
+		seen *containerInfo
+	}
+	started := make(chan start, 1)
+	if err := conn.SetDeadline(time.Now().Add(answerTime + setupTime)); err != nil {
+		return nil, "", err
+	}
+	go func() {
+		var s start
+		cctx, done := context.WithTimeout(ctx, answerTime)
+		s.err = in.engine.call(cctx, http.MethodPost, "/containers/"+in.id+"/start", nil, nil, nil)
+		done()
+		if s.err != nil {
+			s.err = explainStart(s.err)
+		} else if s.err = sys.Fault("docker.started"); s.err == nil {
+			s.seen, _ = in.engine.inspect(ctx, in.id) // else verify looks
+		}
+		if s.err != nil {
+			_ = conn.SetDeadline(time.Unix(1, 0)) // nobody will answer
+		}
+		started <- s
+	}()
+	door, err = in.greet(ctx, conn)
+	s := <-started
+	if s.err != nil {
+		return nil, "", s.err
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	return s.seen, door, err
+}
+
+// greet sends the plan and takes the answer, until the deadline of conn or the end of
+// ctx; door says why no sockets came.
 func (in *instance) greet(ctx context.Context, conn *attached) (door string, err error) {
 	const op = "docker.start"
 	s := in.spec
-	if err := conn.SetDeadline(time.Now().Add(setupTime)); err != nil {
-		return "", err
-	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	err = guest.Send(conn, foreign.Plan(s, in.ids, in.limits))
@@ -225,7 +252,7 @@ func (in *instance) greet(ctx context.Context, conn *attached) (door string, err
 			in.finding(task.Finding{ID: "engine-no-seccomp", Axis: task.KRN, Cap: task.MaxLevel(task.KRN), Text: "the engine starts containers without a system call filter; tools have this program's, the worker has none",
 				Fix: "an engine with seccomp; start it without seccomp-profile unconfined"})
 		}
-		return r.Door, conn.SetDeadline(time.Time{})
+		return r.Door, nil
 	case r.Why == guest.WhyMark:
 		return "", task.Errorf(task.CodeUnavailable, op, "the engine at %s does not see this machine's files: %s", in.engine.at, printable(r.Error, 200)).
 			WithHint("an engine in a virtual machine must share %s; a remote one cannot be used", in.driver.cfg.Dir)

@@ -100,12 +100,13 @@ func (in *instance) Dial(context.Context) (net.Conn, error) {
 }
 
 // verify holds what the engine made to what was asked for. An engine that leaves
-// out what it does not know must not pass unseen. pid is the worker's number, as the
-// engine has it.
-func (in *instance) verify(ctx context.Context) (pid int, err error) {
-	c, err := in.engine.inspect(ctx, in.id)
-	if err != nil {
-		return 0, fmt.Errorf("look at the container: %w", err)
+// out what it does not know must not pass unseen. c is its answer since it started the
+// container; nil: it is asked. pid is the worker's number, as the engine has it.
+func (in *instance) verify(ctx context.Context, c *containerInfo) (pid int, err error) {
+	if c == nil {
+		if c, err = in.engine.inspect(ctx, in.id); err != nil {
+			return 0, fmt.Errorf("look at the container: %w", err)
+		}
 	}
 	if why := in.differs(c); why != "" {
 		return 0, task.Errorf(task.CodeUnavailable, "docker.verify", "the engine did not make what was asked for: %s", why).
@@ -267,6 +268,7 @@ func (in *instance) Destroy(ctx context.Context) error {
 	defer in.mu.Unlock()
 	if in.conn != nil {
 		_ = in.conn.Close() // for the worker, the end
+		in.leaveLocked(ctx)
 	}
 	in.crossings.Close()
 	if err := in.removeLocked(ctx); err != nil {
@@ -281,6 +283,21 @@ func (in *instance) Destroy(ctx context.Context) error {
 		return task.Errorf(task.CodeStuck, op, "%v", err).WithHint("`caisson reap` tries again")
 	}
 	return nil
+}
+
+// leaveTime is how long a container is given to end with its worker.
+const leaveTime = time.Second
+
+// leaveLocked waits until the container ended by itself, which its worker's end makes
+// it do, so that the engine need not start a program to kill it. What is still there
+// after that is killed, as ever. Podman looks for an end four times a second only.
+func (in *instance) leaveLocked(ctx context.Context) {
+	if in.id == "" || in.known == nil || in.known.version.podman() {
+		return
+	}
+	ctx, done := context.WithTimeout(ctx, leaveTime)
+	defer done()
+	_ = in.engine.call(ctx, http.MethodPost, "/containers/"+in.id+"/wait", url.Values{"condition": {"not-running"}}, nil, nil)
 }
 
 func (in *instance) nameLocked() string {
@@ -307,9 +324,14 @@ func (in *instance) removeLocked(ctx context.Context) error {
 		r.External = formatExternal(in.id, in.engine.at)
 	}
 	var last error
+	ask := in.attached || in.id == "" // what this process made needs no proof; that it is gone does
 	begun := time.Now()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		id, err := in.engine.owned(ctx, r)
+		id, err := in.id, error(nil)
+		if ask {
+			id, err = in.engine.owned(ctx, r)
+		}
+		ask = true
 		if missing(err) {
 			return nil
 		}
