@@ -58,6 +58,9 @@ func (d *Driver) Create(ctx context.Context, s backend.Spec) (backend.Instance, 
 		return nil, err
 	}
 	in, err := d.create(ctx, s, false)
+	if task.CodeOf(err) == task.CodeUnavailable && d.mistook(ctx) {
+		in, err = d.create(ctx, s, false) // what failed is gone, and nobody's command ran in it
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -185,8 +188,9 @@ func (in *instance) start(ctx context.Context) error {
 }
 
 // launch has the engine start the container and the worker answer. It returns what
-// the engine then says of it, nil: nothing, and why no sockets came. The plan lies in the worker's input before
-// there is a worker, and each of the three that are waited for is while the others are.
+// the engine then says of it, nil: nothing, and why no sockets came. The plan lies in
+// the worker's input before there is a worker, and whatever is waited for is waited
+// for together.
 func (in *instance) launch(ctx context.Context, conn *attached) (seen *containerInfo, door string, err error) {
 	type start struct {
 		err  error

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -63,6 +64,7 @@ type answer struct {
 	done   chan struct{}
 	engine *engine
 	known  *known
+	old    bool // known is recalled
 	err    error
 }
 
@@ -79,9 +81,9 @@ func (a *answer) ready() bool {
 	}
 }
 
-// lesson is what Podman said of itself, to be remembered: it looks at every package
-// of its machine for that, for a second and more. At and Server show that it is the
-// same one.
+// lesson is what an engine said of itself, to be remembered: Docker starts four
+// programs for that, and Podman looks at every package of its machine, for a second
+// and more. At and Server show that it is the same one.
 type lesson struct {
 	At      endpoint     `json:"at"`
 	Server  string       `json:"server"`
@@ -154,7 +156,7 @@ func (d *Driver) ask() *answer {
 		ctx, done := context.WithTimeout(context.Background(), 2*answerTime)
 		defer done()
 		if a.engine, a.err = d.reach(ctx); a.err == nil {
-			a.known, a.err = d.about(ctx, a.engine, recalled)
+			a.known, a.old, a.err = d.about(ctx, a.engine, recalled)
 		}
 	}()
 	return a
@@ -182,29 +184,43 @@ func (d *Driver) connect(ctx context.Context, at endpoint) (*engine, error) {
 }
 
 // about asks an engine what it is, or recalls it.
-func (d *Driver) about(ctx context.Context, e *engine, recalled *lesson) (*known, error) {
+func (d *Driver) about(ctx context.Context, e *engine, recalled *lesson) (k *known, old bool, err error) {
 	if r := recalled; r != nil && r.At == e.at && r.Server == e.server && r.Server != "" {
-		return &known{version: r.Version, system: r.System}, nil
+		return &known{version: r.Version, system: r.System}, true, nil
 	}
 	ctx, done := context.WithTimeout(ctx, answerTime)
 	defer done()
 	v, err := e.versions(ctx)
 	if err != nil {
-		return nil, d.noAnswer(e.at, err)
+		return nil, false, d.noAnswer(e.at, err)
 	}
 	var i systemInfo
 	if err := e.call(ctx, http.MethodGet, "/info", nil, nil, &i); err != nil {
-		return nil, d.noAnswer(e.at, err)
+		return nil, false, d.noAnswer(e.at, err)
 	}
-	return &known{version: v, system: &i}, nil
+	return &known{version: v, system: &i}, false, nil
 }
 
-// Learned implements backend.Learner: Docker says it in no time.
+// mistook reports, after a failure, whether the engine is another than was recalled: it
+// may have been started anew with other settings behind the same socket.
+func (d *Driver) mistook(ctx context.Context) bool {
+	d.mu.Lock()
+	a := d.asked
+	d.mu.Unlock()
+	if !a.ready() || !a.old {
+		return false
+	}
+	d.Forget()
+	_, k, err := d.engine(ctx)
+	return err == nil && !reflect.DeepEqual(k, a.known)
+}
+
+// Learned implements backend.Learner.
 func (d *Driver) Learned() []byte {
 	d.mu.Lock()
 	a := d.asked
 	d.mu.Unlock()
-	if !a.ready() || !a.known.version.podman() {
+	if !a.ready() {
 		return nil
 	}
 	b, err := json.Marshal(lesson{At: a.engine.at, Server: a.engine.server, Version: a.known.version, System: a.known.system})
