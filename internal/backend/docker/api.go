@@ -3,6 +3,7 @@ package docker
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -126,10 +127,11 @@ func (e *engine) versions(ctx context.Context) (*versionInfo, error) {
 }
 
 func notSpoken(at endpoint, low, high string) error {
+	speaks := "up to " + cmp.Or(high, "?")
 	if low != "" {
-		high = low + " to " + high
+		speaks = low + " to " + high
 	}
-	return task.Errorf(task.CodeUnavailable, "docker.version", "the engine at %s speaks %s of the API, this program %s to %s", at, printable(high, 60), oldestAPI, newestAPI).
+	return task.Errorf(task.CodeUnavailable, "docker.version", "the engine at %s speaks versions %s of the API, this program %s to %s", at, printable(speaks, 60), oldestAPI, newestAPI).
 		WithHint("Docker Engine 20.10 or later, or Podman 4.3 or later")
 }
 

@@ -147,10 +147,10 @@ func TestVersionsOfTheAPI(t *testing.T) {
 		{"1.41", "1.24", "1.41", "1.41", ""},
 		{"", "1.24", "1.41", "1.41", ""}, // a proxy may take headers away
 		{"1.60", "1.24", "1.60", newestAPI, ""},
-		{"1.39", "1.12", "1.39", "", "speaks 1.39"},
-		{"", "1.12", "1.39", "", "speaks 1.12 to 1.39"},
-		{"1.60", "1.50", "1.60", newestAPI, "speaks 1.50 to 1.60"},
-		{"x", "1.24", "1.41", "", "speaks x"},
+		{"1.39", "1.12", "1.39", "", "speaks versions up to 1.39"},
+		{"", "1.12", "1.39", "", "speaks versions 1.12 to 1.39"},
+		{"1.60", "1.50", "1.60", newestAPI, "speaks versions 1.50 to 1.60"},
+		{"x", "1.24", "1.41", "", "speaks versions up to x"},
 	} {
 		s := &said{api: c.api, low: c.low, high: c.high}
 		d := speak(t, Docker, s)()
