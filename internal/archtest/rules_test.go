@@ -91,19 +91,20 @@ var starters = map[string][]string{
 
 // mayStart lists the packages whose program files may start processes, and why.
 var mayStart = map[string]string{
-	gitRoom:                        "the one invoker of git",
-	"internal/backend/linux":       "starts the worker",
-	"internal/backend/oci":         "starts the runtime",
-	"internal/backend/linux/stage": "the worker starts the tool space",
-	"internal/worker/inside":       "starts the tools",
-	"internal/probe":               "attempts from inside what must be impossible",
-	"internal/door/cli":            "the person's pager; what says that a person accepts: sudo, ssh-keygen",
-	"internal/verify":              "uses caisson as a person would, and starts the controls",
-	"internal/verify/attack":       "attempts that need a process of their own",
-	"internal/wire":                "re-executes the program as supervisor",
-	"cmd/caisson":                  "takes the worker's roles where none is embedded",
-	"bench":                        "measures programs",
-	"test/harness":                 "starts the product, as a user would",
+	gitRoom:                              "the one invoker of git",
+	"internal/backend/linux":             "starts the worker",
+	"internal/backend/oci":               "starts the runtime",
+	"internal/backend/linux/stage":       "the worker starts the tool space",
+	"internal/backend/internal/idmapped": "holds a user namespace by a process while its map is used",
+	"internal/worker/inside":             "starts the tools",
+	"internal/probe":                     "attempts from inside what must be impossible",
+	"internal/door/cli":                  "the person's pager; what says that a person accepts: sudo, ssh-keygen",
+	"internal/verify":                    "uses caisson as a person would, and starts the controls",
+	"internal/verify/attack":             "attempts that need a process of their own",
+	"internal/wire":                      "re-executes the program as supervisor",
+	"cmd/caisson":                        "takes the worker's roles where none is embedded",
+	"bench":                              "measures programs",
+	"test/harness":                       "starts the product, as a user would",
 }
 
 // gitRoom is the one package that starts git.

@@ -29,7 +29,7 @@ const setupTime = 30 * time.Second
 
 // insidersOf says as whom tools must run inside so that the task's files are
 // theirs, without changing a file's owner: with root's engine, as the user
-// outside; with a user's, as 0, which that user is inside.
+// outside (root's are another's first: see remap); with a user's, as 0, which that user is inside.
 func insidersOf(k *known, s backend.Spec) foreign.Insiders {
 	if k.rootless() {
 		return foreign.Insiders{Worker: 1}
@@ -120,6 +120,7 @@ const (
 
 // start makes folder and container, starts it and has the worker answer.
 func (in *instance) start(ctx context.Context) error {
+	in.remap()
 	layout, err := in.generate(ctx)
 	if err != nil {
 		return err
@@ -136,6 +137,12 @@ func (in *instance) start(ctx context.Context) error {
 	}
 	mounts, err := in.mounts(layout)
 	if err != nil {
+		return err
+	}
+	if err := in.attachMapped(mounts); err != nil {
+		return err
+	}
+	if err := sys.Fault("docker.mapped"); err != nil {
 		return err
 	}
 	cfg := in.config(image, mounts)
@@ -172,6 +179,9 @@ func (in *instance) start(ctx context.Context) error {
 	}
 	seen, why, err := in.launch(ctx, conn)
 	if err != nil {
+		return err
+	}
+	if err := in.detachMapped(); err != nil {
 		return err
 	}
 	if err := sys.Fault("docker.answered"); err != nil {
@@ -262,7 +272,7 @@ func (in *instance) greet(ctx context.Context, conn *attached) (door string, err
 			WithHint("an engine in a virtual machine must share %s; a remote one cannot be used", in.driver.cfg.Dir)
 	case r.Why == guest.WhyOwner:
 		return "", task.Errorf(task.CodeUnavailable, op, "inside the container the task's files belong to user %d, not to %d as whom its commands would run: %s", r.Owner, in.ids.UID, printable(r.Error, 200)).
-			WithHint("run caisson as the user that runs the engine, or with root's engine; no file's owner is changed")
+			WithHint("run caisson as the user that runs the engine, or with root's engine in the same mounts as this program; no file's owner is changed")
 	}
 	return "", task.Errorf(task.CodeUnavailable, op, "the worker could not set itself apart inside the container: %s", printable(r.Error, 400)).
 		WithHint("the engine must give it the capabilities %s and more than one user id", strings.Join(guest.Needed, ", "))

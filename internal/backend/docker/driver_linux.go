@@ -410,4 +410,4 @@ func (d *Driver) List(ctx context.Context, inst string) ([]backend.Resource, err
 	return out, nil
 }
 
-var _ = sys.RegisterFaults("docker.folder", "docker.created", "docker.attached", "docker.started", "docker.answered", "docker.sockets", "docker.removed")
+var _ = sys.RegisterFaults("docker.folder", "docker.mapped", "docker.created", "docker.attached", "docker.started", "docker.answered", "docker.sockets", "docker.removed")

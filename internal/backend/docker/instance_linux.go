@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/backend/internal/foreign"
+	"github.com/caisson-dev/caisson/internal/backend/internal/idmapped"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker/guest"
@@ -29,8 +30,9 @@ type instance struct {
 	token    string
 	limits   task.Limits
 	ids      foreign.Insiders
-	attached bool // found again: only good for Destroy
-	trial    bool // made to find out
+	mapped   *idmapped.Set // nil: the task's folders are shown as they are
+	attached bool          // found again: only good for Destroy
+	trial    bool          // made to find out
 
 	crossings foreign.Crossings
 

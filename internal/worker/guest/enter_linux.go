@@ -61,6 +61,16 @@ func enter(p *Plan, r *Report) (int, error) {
 			return -1, fmt.Errorf("%s is not what this task's host put there (%v)", p.Mark, err)
 		}
 	}
+	if p.Door != "" {
+		if err := handOver(p); err != nil {
+			r.Door = err.Error() // the host knows whether it can do without
+		}
+	}
+	if err := shed(p); err != nil {
+		r.Why = WhyCaps
+		return -1, err
+	}
+	// As who owns the task's files: a home that is closed to others may be on the way.
 	for _, path := range p.Owned {
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {
@@ -70,15 +80,6 @@ func enter(p *Plan, r *Report) (int, error) {
 			r.Why, r.Owner = WhyOwner, int(st.Uid)
 			return -1, fmt.Errorf("%s belongs to user %d inside, not to %d", path, st.Uid, p.UID)
 		}
-	}
-	if p.Door != "" {
-		if err := handOver(p); err != nil {
-			r.Door = err.Error() // the host knows whether it can do without
-		}
-	}
-	if err := shed(p); err != nil {
-		r.Why = WhyCaps
-		return -1, err
 	}
 	if p.Own {
 		if err := load(p.Filter); err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/backend"
+	"github.com/caisson-dev/caisson/internal/backend/internal/idmapped"
 	"github.com/caisson-dev/caisson/internal/backend/internal/rootdir"
 	"github.com/caisson-dev/caisson/internal/task"
 )
@@ -21,6 +22,10 @@ const (
 	WorkerAt = "/run/boundary/worker"
 	MarkAt   = "/run/boundary/mark"
 )
+
+// SeenDir is the part of a generated folder where folders of root's are mounted as
+// another user's, while a boundary is made.
+const SeenDir = "seen"
 
 // Names in a generated folder.
 const (
@@ -194,6 +199,10 @@ func Remove(dir, token string) error {
 			return fmt.Errorf("the folder %s is not proven ours: %w", dir, err)
 		}
 		return nil
+	}
+	// First what may be mounted: behind it are files that are none of this folder's.
+	if err := idmapped.Remove(filepath.Join(dir, SeenDir)); err != nil {
+		return err
 	}
 	// The token goes last: what is left stays provable.
 	entries, err := os.ReadDir(dir)
