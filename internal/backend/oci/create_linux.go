@@ -42,8 +42,8 @@ type shape struct {
 const (
 	noUserns    = "--grant userns: a runtime's boundary gives tools no user namespaces"
 	noUsernsFix = "--backend linux can give it"
-	noWay       = "gVisor's programs use a network stack of its own, in which no socket can be the host's"
-	noWayFix    = "another backend has the way out, loans and ways in; here only --net none, without --allow, --lend, --phase install and --publish"
+	noInward    = "gVisor's programs use a network stack of its own, into which the host has no way"
+	noInwardFix = "another backend has ways in; here leave --publish out"
 	noImage     = "a runtime without an engine has no images"
 	noImageFix  = "unpack it into a folder and name that with --rootfs, for example: docker export $(docker create IMAGE) | tar -x -C DIR"
 )
@@ -118,6 +118,7 @@ func (d *Driver) create(ctx context.Context, s backend.Spec, trial bool) (*insta
 		s.Inward = 0 // there is none; who needs one has heard
 	}
 	in := &instance{driver: d, spec: s, program: p, token: s.Token, trial: trial}
+	in.crossings.Carry = d.name == GVisor
 	if in.shape, err = d.shapeOf(s); err != nil {
 		return nil, err
 	}
@@ -158,14 +159,6 @@ func (d *Driver) check(s backend.Spec) error {
 	if s.Image != "" {
 		return task.Errorf(task.CodeUnsupported, op, "--image: %s", noImage).WithHint("%s", noImageFix)
 	}
-	for _, w := range []struct {
-		name string
-		set  bool
-	}{{"a way out", s.Way != nil}, {"certificates of its own", s.Trust != ""}, {"sockets of the host", len(s.Local) > 0}, {"known hosts of SSH", s.KnownHosts != ""}} {
-		if w.set && d.name == GVisor {
-			return task.Errorf(task.CodeUnsupported, op, "%s: %s", w.name, noWay).WithHint("%s", noWayFix)
-		}
-	}
 	if sock := filepath.Join(d.stateOf(s.Token), "runsc-"+idOf(s.Token)+".sock"); d.name == GVisor && len(sock) > longestSocket {
 		return task.Errorf(task.CodeUnavailable, op, "the path of gVisor's socket would be too long: %s", sock).WithHint("set CAISSON_RUNTIME_DIR to a shorter folder")
 	}
@@ -178,7 +171,12 @@ func (in *instance) global() []string {
 	if in.driver.name != GVisor {
 		return args
 	}
-	args = append(args, "--platform="+in.shape.platform, "--network=none", "--directfs=false", "--overlay2=none", "--host-uds=none")
+	args = append(args, "--platform="+in.shape.platform, "--network=none", "--directfs=false", "--overlay2=none")
+	if in.spec.Way != nil {
+		args = append(args, "--host-uds=open") // the door, and what is lent
+	} else {
+		args = append(args, "--host-uds=none")
+	}
 	if in.shape.rootless {
 		args = append(args, "--rootless")
 	}
@@ -385,6 +383,7 @@ func (in *instance) greet(ctx context.Context) error {
 	defer stop()
 	p := foreign.Plan(in.spec, in.shape.ids, in.limits)
 	p.Own = in.driver.name != GVisor
+	in.crossings.Plan(&p)
 	err := guest.Send(conn, p)
 	var r guest.Report
 	if err == nil {

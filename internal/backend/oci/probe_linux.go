@@ -46,9 +46,7 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 		Task: task.NewID(), Instance: trialInstance, Token: task.NewToken(), Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid()},
 		Source: backend.Mount{Target: "/tmp"}, Home: "/home/caisson", WorkerPath: worker,
 	}
-	if d.name != GVisor {
-		spec.Way, spec.Inward = &backend.Way{Proxy: 61080, Ports: []uint16{80, 443}}, 1
-	}
+	spec.Way, spec.Inward = &backend.Way{Proxy: 61080, Ports: []uint16{80, 443}}, 1
 	in, err := d.create(ctx, spec, true)
 	var obs backend.Observation
 	if err == nil {
@@ -100,8 +98,7 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	c.Userns = backend.Variant{Why: noUserns, Fix: noUsernsFix}
 	c.Way, c.Inward = in.crossings.Variant(), in.crossings.Variant()
 	if d.name == GVisor {
-		c.Way = backend.Variant{Why: noWay, Fix: noWayFix}
-		c.Inward = c.Way
+		c.Inward = backend.Variant{Why: noInward, Fix: noInwardFix}
 	}
 	way := task.Feature{Name: "egress", OK: c.Way.Why == "", Detail: "sockets came from inside the boundary", Fix: c.Way.Fix}
 	if !way.OK {

@@ -19,7 +19,11 @@ func Open(w *Way) (fds []int, err error) {
 			fds = nil
 		}
 	}()
-	if err := routeHome(unix.AF_INET); err != nil {
+	err = routeHome(unix.AF_INET)
+	if errors.Is(err, unix.EINVAL) {
+		err = everyAddress() // gVisor knows no such route
+	}
+	if err != nil {
 		return nil, fmt.Errorf("route all addresses to loopback: %w", err)
 	}
 	if err := ownAddress(); err != nil {
@@ -141,6 +145,21 @@ func routeHome(family int) error {
 	return netlink(unix.RTM_NEWROUTE, append(body, attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, uint32(lo)))...))
 }
 
+// everyAddress has loopback take every address of IPv4 for its own: an address of
+// each half, with the half as its network.
+func everyAddress() error {
+	lo, err := loopbackIndex()
+	if err != nil {
+		return err
+	}
+	for _, a := range [][]byte{{127, 255, 255, 254}, {198, 19, 255, 253}} {
+		if err := addAddress(lo, a, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ownAddress gives loopback an address that is not called so: without one, the C
 // library finds no address of a name for whoever asks for those that can be used
 // (AI_ADDRCONFIG). It is among the addresses that stand for names and stands for
@@ -150,8 +169,11 @@ func ownAddress() error {
 	if err != nil {
 		return err
 	}
-	a := []byte{198, 19, 255, 254}
-	body := binary.NativeEndian.AppendUint32([]byte{unix.AF_INET, 32, 0, unix.RT_SCOPE_UNIVERSE}, uint32(lo))
+	return addAddress(lo, []byte{198, 19, 255, 254}, 32)
+}
+
+func addAddress(lo int, a []byte, prefix byte) error {
+	body := binary.NativeEndian.AppendUint32([]byte{unix.AF_INET, prefix, 0, unix.RT_SCOPE_UNIVERSE}, uint32(lo))
 	return netlink(unix.RTM_NEWADDR, append(append(body, attr(unix.IFA_LOCAL, a)...), attr(unix.IFA_ADDRESS, a)...))
 }
 

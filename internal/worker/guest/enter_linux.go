@@ -95,7 +95,8 @@ func enter(p *Plan, r *Report) (int, error) {
 	return keepSettings(p)
 }
 
-// handOver makes the sockets that are the host's, and keeps none. Nothing else runs
+// handOver makes the sockets that are the host's, and keeps none but those that are
+// to be carried. Nothing else runs
 // inside yet.
 func handOver(p *Plan) error {
 	var fds []int
@@ -116,7 +117,17 @@ func handOver(p *Plan) error {
 		return err
 	}
 	fds = append(fds, in...)
-	return crossing.Send(p.Door, fds)
+	if len(p.Carry) == 0 {
+		return crossing.Send(p.Door, fds)
+	}
+	if len(p.Carry) != crossing.KeySize || len(in) > 0 {
+		return errors.New("this cannot be carried")
+	}
+	if err := crossing.Try(p.Door, [crossing.KeySize]byte(p.Carry)); err != nil {
+		return err
+	}
+	p.Kept, fds = fds, nil
+	return nil
 }
 
 // all makes a system call on every thread. It ends the program where threads fare

@@ -38,6 +38,12 @@ type Plan struct {
 	Way    *crossing.Way `json:"way,omitempty"`
 	Inward int           `json:"inward,omitempty"`
 	Door   string        `json:"door,omitempty"`
+	// Carry is set where sockets cannot be handed over, for the kernel inside is
+	// another than the host's: they stay, and what comes there is carried to Door, behind
+	// this secret.
+	Carry []byte `json:"carry,omitempty"`
+	// Kept are the sockets that stayed, once the worker made them.
+	Kept []int `json:"-"`
 }
 
 // Rlimit is one resource limit of tools.

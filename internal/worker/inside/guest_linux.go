@@ -2,11 +2,13 @@ package inside
 
 import (
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-dev/caisson/internal/worker/crossing"
 	"github.com/caisson-dev/caisson/internal/worker/frame"
 	"github.com/caisson-dev/caisson/internal/worker/guest"
 	"github.com/caisson-dev/caisson/internal/worker/mux"
@@ -138,6 +140,17 @@ func serveGuest(p *guest.Plan, settings int, in, out *os.File) int {
 	space, err := frame.Dial(sock)
 	if err != nil {
 		return ExitInternal
+	}
+	if len(p.Kept) > 0 {
+		ended := new(atomic.Int64)
+		c := &crossing.Carrier{Path: p.Door, Key: [crossing.KeySize]byte(p.Carry), Done: func() {
+			if ended.Add(1)%64 == 0 {
+				s.garbage.collect()
+			}
+		}}
+		if err := c.Carry(p.Kept); err != nil {
+			return ExitSetup
+		}
 	}
 	host, err := frame.Accept(mux.Inside(&standard{in: in, out: out, garbage: &s.garbage}))
 	if err != nil {

@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,6 +39,11 @@ func Capabilities(s backend.Spec) []string {
 // the worker has answered; anybody calls the rest at any time.
 type Crossings struct {
 	hostsockets.Set
+	// Carry says that no descriptor can be handed over: see hostsockets.Carried. It is
+	// set before Open.
+	Carry bool
+
+	key  []byte
 	door *hostsockets.Door
 	why  string // nothing came; empty: it did
 }
@@ -56,7 +62,15 @@ func (x *Crossings) Open(dir string, l *rootdir.Layout, s backend.Spec, ids Insi
 			return err
 		}
 		var err error
-		if x.door, err = hostsockets.OpenDoor(filepath.Join(dir, doorDir)); err != nil {
+		if x.Carry && s.Way != nil {
+			x.key = make([]byte, crossing.KeySize)
+			_, _ = rand.Read(x.key) // it does not fail
+			c, err := hostsockets.OpenCarried(filepath.Join(dir, doorDir), [crossing.KeySize]byte(x.key), s.Way)
+			if err != nil {
+				return err
+			}
+			x.SetCarried(c)
+		} else if x.door, err = hostsockets.OpenDoor(filepath.Join(dir, doorDir)); err != nil {
 			return err
 		}
 		bind(doorDir, doorAt)
@@ -120,6 +134,9 @@ func planCrossings(p *guest.Plan, s backend.Spec) {
 	}
 }
 
+// Plan adds the secret of what is carried.
+func (x *Crossings) Plan(p *guest.Plan) { p.Carry = x.key }
+
 // Take takes what the worker handed over. pid is its number as this process sees it, 0
 // where it is seen to be none of this machine; why is what it said where it handed
 // nothing over. Nothing but the worker ran inside yet, and the door is closed before
@@ -129,6 +146,9 @@ func (x *Crossings) Take(s backend.Spec, pid int, why string) error {
 		return nil
 	}
 	defer x.closeDoor()
+	if why == "" && x.key != nil {
+		return nil // it is behind its door
+	}
 	if why == "" && pid == 0 {
 		why = "the worker is no process of this machine that can be told from here"
 	}

@@ -25,6 +25,8 @@ type Set struct {
 	local  []int // Unix sockets, bound at names whose last parts are theirs
 	inward []int
 	free   chan int
+
+	carried *Carried // instead of way; nil: none is
 }
 
 // spot is what a socket of the way out listens for.
@@ -151,6 +153,13 @@ func (s *Set) AddLocal(fd int) {
 	s.local = append(s.local, fd)
 }
 
+// SetCarried has what c brings answered as the way out. It is the set's to close.
+func (s *Set) SetCarried(c *Carried) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.carried = c
+}
+
 // Close closes all of them. What was handed out before goes on.
 func (s *Set) Close() {
 	s.mu.Lock()
@@ -159,6 +168,10 @@ func (s *Set) Close() {
 	CloseAll(s.local)
 	CloseAll(s.inward)
 	s.way, s.local, s.inward = nil, nil, nil
+	if s.carried != nil {
+		_ = s.carried.Close() // its folder goes with the boundary
+		s.carried = nil
+	}
 }
 
 // CloseAll closes descriptors.
@@ -234,6 +247,9 @@ func listener(fd int, name string) (net.Listener, error) {
 func (s *Set) Sockets() (out backend.Sockets, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.carried != nil {
+		return s.carried.Sockets(), nil
+	}
 	defer func() {
 		if err != nil {
 			_ = out.Close()
