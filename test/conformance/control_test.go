@@ -50,10 +50,16 @@ func TestControlSocketReach(t *testing.T) {
 				t.Errorf("--ro %q: %v", ro, r)
 			}
 		}
+		if _, err := os.Lstat("/usr/x"); err == nil {
+			t.Fatal("/usr/x is there: what may not be made cannot be shown")
+		}
 		for _, at := range []string{"/", "/usr", "/etc", "/proc", "/dev", "/dev/shm", "/run", "/run/boundary", "/run/boundary/out", "/tmp", "/var", id.State, id.Runtime, id.Dir, "relative", "/proc/self/cwd", "/usr/x", id.State + "/x"} {
 			r := id.Caisson(t, repo, "run", "--json", "--at", at, "--", "/bin/true")
 			if r.Exit != 125 || code(r) == "" || code(r) == "internal" {
 				t.Errorf("--at %q: %v", at, r)
+			}
+			if _, err := os.Lstat("/usr/x"); err == nil {
+				t.Errorf("--at %q has made /usr/x on the host", at)
 			}
 		}
 		// Sockets in a folder that may be shown are masked, also deep ones.

@@ -64,8 +64,8 @@ func hostKey(t *testing.T) string {
 // TestProperties is P01, P12, P14, P16 to P21, P23, P25 to P29, P32 and P63.
 func TestProperties(t *testing.T) {
 	each := harness.Each
-	if harness.Backend() == "docker" {
-		each = harness.Both // root who starts an engine's boundary is another case
+	if b := harness.Backend(); b == "docker" || b == "gvisor" {
+		each = harness.Both // root who starts a boundary is another case than a user
 	}
 	each(t, func(t *testing.T, id *harness.Identity) {
 		repo := hostile(t, id, map[string]string{"a.txt": "a\n"})

@@ -5,10 +5,7 @@ package conformance
 import (
 	"encoding/json"
 	"flag"
-	"os"
-	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/caisson-dev/caisson/internal/task"
@@ -21,7 +18,7 @@ var triedBy = map[task.Axis][]string{
 	task.SRC: {"TestGitMask", "TestChildTasks", "TestHostileFileNames"},
 	task.PRC: {"TestProperties", "TestInventory", "TestSignals", "TestSetID"},
 	task.FS:  {"TestProperties", "TestInventory"},
-	task.NET: {"TestProperties", "TestInventory"},
+	task.NET: {"TestProperties", "TestInventory", "TestWayOut"},
 	task.RES: {"TestLimits"},
 	task.KRN: {"TestProperties", "TestTerminal"},
 	task.CPL: {"TestProperties", "TestControlSocketReach"},
@@ -31,13 +28,12 @@ var triedBy = map[task.Axis][]string{
 	task.CLN: {"TestVerify"}, // which looks for what is left; Each does after every test
 }
 
-// featuresTriedBy are the tests that try what doctor lists as there: of this package,
-// or, with a folder, those that scripts/required-tests.txt lists.
+// featuresTriedBy are the tests that try what doctor lists as there.
 var featuresTriedBy = map[string]string{
 	"namespaces": "TestInventory", "root": "TestInventory", "tool-space": "TestInventory", "landlock": "TestProperties", "seccomp": "TestProperties",
 	"cgroup": "TestLimits", "limits": "TestLimits", "engine": "TestProperties", "boundary": "TestProperties", "container": "TestProperties", "runtime": "TestProperties",
 	"kernel": "TestProperties", "id-mapped-mounts": "TestInventory", "grant-userns": "TestNestedSandboxes", "mixed-cgroups": "TestLimits", "platform": "TestProperties",
-	"egress": "test/egress", "publish": "test/egress",
+	"egress": "TestWayOut",
 }
 
 // TestClaims runs last: what doctor says of the backend under test must have been
@@ -45,10 +41,6 @@ var featuresTriedBy = map[string]string{
 func TestClaims(t *testing.T) {
 	if f := flag.Lookup("test.run"); f != nil && f.Value.String() != "" {
 		t.Skip("only a part of the suite runs")
-	}
-	required, err := os.ReadFile("../../scripts/required-tests.txt")
-	if err != nil {
-		t.Fatal(err)
 	}
 	harness.Each(t, func(t *testing.T, id *harness.Identity) {
 		var d struct{ Backends []task.BackendReport }
@@ -83,10 +75,6 @@ func TestClaims(t *testing.T) {
 			case !f.OK:
 			case !known:
 				t.Errorf("nobody says which test tries the feature %s", f.Name)
-			case strings.HasPrefix(test, "test/"):
-				if !regexp.MustCompile(`(?m)^\S+ ` + regexp.QuoteMeta(test) + ` `).Match(required) {
-					t.Errorf("the feature %s is claimed, and no test of %s is required to run", f.Name, test)
-				}
 			default:
 				ran("the feature "+f.Name, test)
 			}

@@ -76,8 +76,8 @@ type who struct {
 }
 
 // identities are those that the backend under test is tried as. With an engine an
-// ordinary user is enough: its driver is the same for everybody. Tests of what root
-// has there beside it ask for both.
+// ordinary user is enough, and with a runtime alone root: its driver is the same for
+// everybody. Tests of what differs ask for both.
 func identities(t testing.TB, both bool) []who {
 	t.Helper()
 	root, user := who{"root", 0}, who{"user", UserOf()}
@@ -87,6 +87,8 @@ func identities(t testing.TB, both bool) []who {
 		return []who{{"rootless", uid}}
 	case os.Getuid() != 0:
 		return []who{user}
+	case strings.HasPrefix(Backend(), "oci:") || DriverOf(Backend()) == "oci" && !both && !Full():
+		return []who{root} // crun and runc are started by nobody else
 	case Backend() == "linux" || both || Full():
 		return []who{root, user}
 	}

@@ -164,7 +164,29 @@ func Binds(dir string, l *rootdir.Layout, s backend.Spec) ([]backend.Mount, erro
 	add(filepath.Join(gen, markFile), MarkAt, false)
 	add(filepath.Join(gen, "bin"), backend.BinDir, false)
 	sort.SliceStable(out, func(i, j int) bool { return strings.Count(out[i].Target, "/") < strings.Count(out[j].Target, "/") })
-	return out, nil
+	return out, places(out, dir)
+}
+
+// places refuses a mount whose place would have to be made in a folder of this
+// machine's that is shown: runtimes make it there, read-only as it is inside.
+func places(ms []backend.Mount, dir string) error {
+	for i, m := range ms {
+		outer := -1
+		for j, o := range ms[:i] {
+			if strings.HasPrefix(m.Target, o.Target+"/") && (outer < 0 || len(o.Target) >= len(ms[outer].Target)) {
+				outer = j
+			}
+		}
+		if outer < 0 || ms[outer].Writable || strings.HasPrefix(ms[outer].Source, dir+"/") {
+			continue // in memory, the task's own, or generated
+		}
+		o := ms[outer]
+		if _, err := os.Lstat(filepath.Join(o.Source, strings.TrimPrefix(m.Target, o.Target+"/"))); err != nil {
+			return task.Errorf(task.CodeUnsafePath, "backend.mounts", "the place %s cannot be made: it lies in %s, which is %s of this machine, and is not there", m.Target, o.Target, o.Source).
+				WithHint("choose another place with --at DIR, or after the colon of --ro")
+		}
+	}
+	return nil
 }
 
 // coverOf returns what covers a path below a mount; empty: nothing is there.
