@@ -27,40 +27,38 @@ type served interface {
 	ours(ctx context.Context, task string) ([]string, error)
 }
 
-// beneath is one engine under caisson, beside itself.
+// beneath is one engine or runtime under caisson, beside itself.
 type beneath struct {
 	b    *bench
-	name string
+	name string // of the backend
 	rival
-	served
-	in  *installation
-	env []string
+	served // nil: a runtime that is started for each container, by bundle
+	in     *installation
+	env    []string
 }
 
-// backends compares each engine under caisson with its own command line.
+// backends compares each engine and runtime under caisson with its own command line.
 func (b *bench) backends(ctx context.Context) error {
 	t := table{title: "Engines under caisson, idle", head: []string{"boundary", "how many", "processes each", "PSS each", "USS each", "what"},
 		note: "MiB per idle boundary, as in the table of idle memory; the daemons are not counted, what watches one container is."}
 	var errs []error
 	for _, v := range b.engines.all {
-		s, ok := v.engine.(served)
-		switch {
-		case v.name != "docker" && v.name != "podman":
-			continue
-		case v.why != nil:
-			b.absent(&t, v.name, v.why)
-			continue
-		case !ok:
-			b.absent(&t, v.name, errors.New("it cannot be a backend"))
+		name, has := map[string]string{"docker": "docker", "podman": "podman", "crun": "oci:crun", "runc": "oci:runc", "runsc": "gvisor"}[v.name]
+		if !has {
 			continue
 		}
-		k := &beneath{b: b, name: v.name, rival: *v, served: s, in: b.installation("engines-" + v.name)}
+		if v.why != nil {
+			b.absent(&t, name, v.why)
+			continue
+		}
+		k := &beneath{b: b, name: name, rival: *v, in: b.installation("engines-" + v.name)}
+		k.served, _ = v.engine.(served)
 		if err := k.compare(ctx, &t); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			errs = append(errs, fmt.Errorf("%s: %w", v.name, err))
-			b.absent(&t, v.name, err)
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			b.absent(&t, name, err)
 		}
 	}
 	b.tables = append(b.tables, t)
@@ -90,24 +88,28 @@ func (k *beneath) close(name string) error {
 }
 
 func (k *beneath) compare(ctx context.Context, t *table) (err error) {
-	if k.env, err = k.service(ctx); err != nil {
-		return err
+	if k.served != nil {
+		if k.env, err = k.service(ctx); err != nil {
+			return err
+		}
 	}
 	if err := k.open(ctx, standing); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.close(standing)) }()
-	live, err := k.in.list(ctx)
-	if err != nil {
-		return err
-	}
-	ids, err := k.ours(ctx, live[0].ID)
-	if err != nil || len(ids) != 1 {
-		return fmt.Errorf("the open task has the containers %q: %v", ids, err)
-	}
-	like, err := k.like(ctx, ids[0])
-	if err != nil {
-		return err
+	var like func(...string) []string
+	if k.served != nil {
+		live, err := k.in.list(ctx)
+		if err != nil {
+			return err
+		}
+		ids, err := k.ours(ctx, live[0].ID)
+		if err != nil || len(ids) != 1 {
+			return fmt.Errorf("the open task has the containers %q: %v", ids, err)
+		}
+		if like, err = k.like(ctx, ids[0]); err != nil {
+			return err
+		}
 	}
 	if err := k.cold(ctx, like); err != nil {
 		return err
@@ -118,20 +120,38 @@ func (k *beneath) compare(ctx context.Context, t *table) (err error) {
 	if err := k.atOnce(ctx, like); err != nil {
 		return err
 	}
+	if k.served == nil {
+		t.gone("caisson, "+k.name, "not measured: what of a container's processes is whose is an engine's to say")
+		return nil
+	}
 	return k.idle(ctx, t)
+}
+
+// bare is the line that caisson is compared with first: a container that is made as
+// those of tasks are, where there is one.
+func (k *beneath) bare(like func(...string) []string) contender {
+	c := contender{name: k.rival.name + " run", what: k.what, silent: true, on: k.b.engines.on()}
+	if like != nil {
+		c.name, c.what, c.argv = c.name+", the same container", "run --rm, the mounts and limits of a task", like(trueInside)
+		return c
+	}
+	c.argv, c.silent = k.run("/bin/busybox", "true"), false
+	return c
 }
 
 const trueInside = "/usr/bin/true" // a program of the system's, in every root here
 
 // cold compares the whole life of one short command.
 func (k *beneath) cold(ctx context.Context, like func(...string) []string) error {
-	same := k.name + " run, the same container"
-	g := &group{key: "engines-" + k.name, title: "One short command with " + k.name, base: same,
-		note: "`caisson run --backend " + k.name + " --source copy` on an empty folder, beside the engine's own command line: with the root, the mounts, the limits and the missing rights of the container that caisson has it make, and as in the first table."}
+	bare := k.bare(like)
+	g := &group{key: "engines-" + k.name, title: "One short command with " + k.name, base: bare.name,
+		note: "`caisson run --backend " + k.name + " --source copy` on an empty folder, beside the engine's own command line: with the root, the mounts, the limits and the missing rights of the container that caisson has it make, where it can be asked for them, and as in the first table."}
 	g.add(contender{name: "caisson run --backend " + k.name, what: "with worker, measurement, record and removal", silent: true, env: k.environ(), after: k.in.settle,
 		argv: []string{k.b.o.caisson, "run", "-q", "--backend", k.name, "--repo", k.b.empty, "--source", "copy", "--", "true"}}, nil)
-	g.add(contender{name: same, what: "run --rm, the mounts and limits of a task", silent: true, argv: like(trueInside), on: k.b.engines.on()}, nil)
-	g.add(contender{name: k.name + " run", what: k.what, silent: true, argv: k.run("/bin/busybox", "true"), on: k.b.engines.on()}, nil)
+	g.add(bare, nil)
+	if like != nil {
+		g.add(contender{name: k.rival.name + " run", what: k.what, silent: true, argv: k.run("/bin/busybox", "true"), on: k.b.engines.on()}, nil)
+	}
 	return k.b.measure(ctx, g, k.b.o.rounds)
 }
 
@@ -154,7 +174,7 @@ func (k *beneath) calls(ctx context.Context) (err error) {
 	}
 	argv := []string{trueInside}
 	enter := func(cmd ...string) *way {
-		return k.b.commands(ctx, contender{name: k.name + " exec", what: "in a running container", silent: true, argv: k.enter(standing, false, cmd...), on: k.b.engines.on()}, nil)
+		return k.b.commands(ctx, contender{name: k.rival.name + " exec", what: "in a running container", silent: true, argv: k.enter(standing, false, cmd...), on: k.b.engines.on()}, nil)
 	}
 	if _, err := mcp.ask("tools/call", map[string]any{"name": "write_file", "arguments": map[string]any{"path": "small", "content": strings.Repeat("a line of forty bytes, as in a program\n", 25)}}); err != nil {
 		return err
@@ -168,7 +188,7 @@ func (k *beneath) calls(ctx context.Context) (err error) {
 	if err := k.b.rounds(ctx, ways, k.b.o.rounds); err != nil {
 		return err
 	}
-	k.b.callTable("engines-"+k.name+"-call", "A call with "+k.name, "`true`, or a read of a small file, in what stands already; from the request to the answer, commands from their start to their exit.", k.name+" exec", ways)
+	k.b.callTable("engines-"+k.name+"-call", "A call with "+k.name, "`true`, or a read of a small file, in what stands already; from the request to the answer, commands from their start to their exit.", k.rival.name+" exec", ways)
 	return nil
 }
 
@@ -177,7 +197,9 @@ func (k *beneath) atOnce(ctx context.Context, like func(...string) []string) err
 	g := &group{key: "engines-" + k.name + "-many"}
 	g.add(contender{name: "caisson run --backend " + k.name, silent: true, env: k.environ(),
 		argv: []string{k.b.o.caisson, "run", "-q", "--backend", k.name, "--repo", k.b.empty, "--source", "copy", "--", "true"}}, nil)
-	g.add(contender{name: k.name + " run, the same container", silent: true, argv: like(trueInside), on: k.b.engines.on()}, nil)
+	bare := k.bare(like)
+	bare.what = ""
+	g.add(bare, nil)
 	if err := k.b.bursts(ctx, g, 10, k.b.few()); err != nil {
 		return err
 	}
@@ -249,7 +271,7 @@ func (k *beneath) idle(ctx context.Context, t *table) (err error) {
 	row("caisson, "+k.name+": supervisor", "the host's end of a task", s)
 	row("caisson, "+k.name+": container", "worker, the next call, ready, and what watches the container", c)
 	row("caisson, "+k.name+": together", "", share{s.processes + c.processes, s.pss + c.pss, s.uss + c.uss})
-	row(k.name, "an idle sleep and what watches it", parts["bare"])
+	row(k.rival.name, "an idle sleep and what watches it", parts["bare"])
 	return nil
 }
 

@@ -42,7 +42,7 @@ type rival struct {
 type engines struct {
 	thread *thread
 	mark   string   // begins the names of containers and control groups of this run
-	all    []*rival // of those with containers: crun, runc, podman, docker
+	all    []*rival // of those with containers: crun, runc, runsc, podman, docker
 }
 
 const image = "caisson-bench:1"
@@ -84,6 +84,7 @@ func startEngines(ctx context.Context, b *bench) *engines {
 	}{
 		{"crun", "OCI bundle: the mounts of the bwrap line, no seccomp, no limits", []string{"crun"}, func() (engine, error) { return newOCI(b, e, "crun") }},
 		{"runc", "the same bundle", []string{"runc"}, func() (engine, error) { return newOCI(b, e, "runc") }},
+		{"runsc", "the same bundle, with a kernel of its own", []string{"runsc"}, func() (engine, error) { return newOCI(b, e, "runsc") }},
 		{"podman", "2 MB image, no network, its defaults otherwise", []string{"podman"}, func() (engine, error) { return newPodman(ctx, b, e) }},
 		{"docker", "2 MB image, no network, private daemon, its defaults otherwise", []string{"docker", "dockerd"}, func() (engine, error) { return newDocker(ctx, b, e) }},
 	} {

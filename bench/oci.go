@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// oci drives crun or runc by bundle, without an engine above it.
+// oci drives crun, runc or runsc by bundle, without an engine above it.
 type oci struct {
 	b       *bench
 	e       *engines
@@ -89,7 +89,11 @@ func (o *oci) bundle(name string, cmd []string) error {
 }
 
 func (o *oci) argv(args ...string) []string {
-	return append([]string{o.program, "--root", filepath.Join(o.dir, "state")}, args...)
+	argv := []string{o.program, "--root", filepath.Join(o.dir, "state")}
+	if o.program == "runsc" {
+		argv = append(argv, "--network=none", "--ignore-cgroups")
+	}
+	return append(argv, args...)
 }
 
 // run ignores cmd: a bundle names its program. It is echo.
