@@ -2,22 +2,24 @@
 # Tries caisson on kernels and systems that are not this machine's: each boots in QEMU, without KVM, from packages of its
 # distribution, runs scripts/guest/check.sh and powers off. Control groups are of version 2 alone there, with systemd.
 #
-#   scripts/guest.sh [--quick] [--write] [SYSTEM…]      SYSTEM: bookworm trixie noble (all three without one)
+#   scripts/guest.sh [--quick] [--write] [--fetch] [SYSTEM…]      SYSTEM: bookworm trixie noble (all three without one); one after another
 #
-# --quick leaves the attacks out (about three minutes a system instead of ten); --write makes docs/kernels.md from the run.
+# --quick leaves the attacks out (about three minutes a system instead of ten); --write makes docs/kernels.md from the run;
+# --fetch only gets the roots.
 # Debian comes from the mirror that this machine uses, or $CAISSON_GUEST_DEBIAN. Needs root, to make the root folders, and on Debian: qemu-system-x86 mmdebstrap cpio kmod xz-utils zstd busybox-static
 # e2fsprogs gpg. Roots are kept in $CAISSON_GUEST_DIR (default /var/tmp/caisson-guest, about 1 GB a system): removing
 # that folder gets them anew. Ends with 1 when a check did not come out as it must.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-quick='' write='' systems=()
+quick='' write='' fetch='' systems=()
 for a in "$@"; do
 	case $a in
 	--quick) quick=1 ;;
 	--write) write=1 ;;
+	--fetch) fetch=1 ;;
 	bookworm | trixie | noble) systems+=("$a") ;;
-	*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+	*) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 	esac
 done
 [ ${#systems[@]} -gt 0 ] || systems=(bookworm trixie noble)
@@ -150,11 +152,12 @@ boot() {
 	fi
 }
 
-if [ -w . ]; then make -s build; fi
-[ -x bin/caisson ] || die "bin/caisson is not there; make build"
+if [ -w . ] && [ -z "$fetch" ]; then make -s build; fi
+[ -n "$fetch" ] || [ -x bin/caisson ] || die "bin/caisson is not there; make build"
 bad=0
 for s in "${systems[@]}"; do
 	make_root "$s"
+	[ -z "$fetch" ] || continue
 	echo "guest: $s boots"
 	boot "$s" ''
 	grep -E '^(fact|check)\|' "$T/$s.clean" | sed 's/|/  /g'

@@ -11,7 +11,6 @@ fact() { printf 'fact|%s|%s\n' "$1" "$2"; }
 # expect NAME PATTERN TEXT: the text has the pattern.
 expect() { if printf '%s' "$3" | grep -Eq -- "$2"; then say "$1" ok "$(printf '%s' "$3" | grep -E -m1 -- "$2")"; else say "$1" BAD "no /$2/ in: $3"; fi; }
 
-id $user >/dev/null 2>&1 || useradd -m -u $uid -s /bin/bash $user
 for h in /root /home/$user; do
 	rm -rf $h/repo && mkdir -p $h/repo && cd $h/repo && git init -q && echo a >a.txt && git add a.txt &&
 		git -c user.name=g -c user.email=g@localhost commit -q -m first

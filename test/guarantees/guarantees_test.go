@@ -30,7 +30,7 @@ var pages = []struct {
 	render     func([]measured) string
 	columns    []string
 }{
-	{"GUARANTEES.md", "guarantees.json", renderGuarantees, []string{"linux", "linux, root", "docker", "docker, root", "podman, root"}},
+	{"GUARANTEES.md", "guarantees.json", renderGuarantees, []string{"linux", "linux, root", "docker", "docker, root", "podman, its user's own", "podman, root"}},
 	{"comparison.md", "comparison.json", renderComparison, []string{"caisson linux", "caisson docker", "docker run", "bwrap", "devcontainer-like"}},
 }
 
@@ -148,7 +148,7 @@ func measure(t *testing.T) {
 	}
 	save(t, "guarantees.json", []measured{
 		backend(g.user, "linux", "linux"), backend(g.root, "linux, root", "linux"),
-		backend(g.user, "docker", "docker"), backend(g.root, "docker, root", "docker"), backend(g.root, "podman, root", "podman"),
+		backend(g.user, "docker", "docker"), backend(g.root, "docker, root", "docker"), g.rootless(t, backend), backend(g.root, "podman, root", "podman"),
 	})
 
 	version := func(program string, args ...string) string {
@@ -176,6 +176,20 @@ func measure(t *testing.T) {
 		other("devcontainer-like", run+` -v "$SSH_AUTH_SOCK:$SSH_AUTH_SOCK" -e SSH_AUTH_SOCK -e GITHUB_TOKEN --cap-add SYS_PTRACE --security-opt seccomp=unconfined base {}`, dockers,
 			"a development container with what templates for compiled languages and for git add: the agent of SSH, a token, ptrace and no filter"),
 	})
+}
+
+// rootless is a run with a Podman of the user's own.
+func (g *ground) rootless(t *testing.T, backend func(*harness.Identity, string, string) measured) measured {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Skipped() {
+			t.Error("a Podman of a user's own is to be attacked too: useradd gives a new user what it needs")
+		}
+	})
+	engine, uid := harness.Rootless(t)
+	id := harness.NewIdentity(t, "rootless", uid)
+	id.Env = append(id.Env, "TMPDIR="+id.Tmp, engine.Variable())
+	return backend(id, "podman, its user's own", "podman")
 }
 
 // run is one `caisson verify` by id.

@@ -2,10 +2,12 @@ package guarantees
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/caisson-dev/caisson/internal/task"
+	"github.com/caisson-dev/caisson/internal/verify"
 	"github.com/caisson-dev/caisson/internal/verify/attack"
 )
 
@@ -19,7 +21,17 @@ type measured struct {
 
 // slim takes out of a report what only this machine has.
 func slim(r task.VerifyReport) task.VerifyReport {
-	r.Mounts, r.Questions, r.Head, r.Findings, r.Lacks = nil, []task.VerifyQuestion{}, "", nil, nil
+	r.Mounts, r.Head, r.Findings, r.Lacks = nil, "", nil, nil
+	for i, q := range r.Questions {
+		var lines []string
+		for _, l := range q.Answer {
+			if head, _, is := strings.Cut(l, "hash is "); is {
+				l = head + "in its report"
+			}
+			lines = append(lines, ownFolders.ReplaceAllString(l, "(this run's own)"))
+		}
+		r.Questions[i].Answer = lines
+	}
 	r.Target.Name = strings.TrimSpace(r.Target.Name)
 	r.Probes = slices.Clone(r.Probes)
 	for i := range r.Probes {
@@ -32,6 +44,38 @@ func slim(r task.VerifyReport) task.VerifyReport {
 	}
 	r.Levels = levels
 	return r
+}
+
+// ownFolders are names that one run has made, and a user's home.
+var ownFolders = regexp.MustCompile(`/[^ ]*(?:caisson-verify-|/harness-)[^ ]*`)
+
+// answers are the questions of the review checklist, with what each run says; one
+// line for all that say the same.
+func answers(b *strings.Builder, ms []measured) {
+	b.WriteString("\n## Ten questions\n\nThe [review checklist](review-checklist.md), answered by each run with what it ran.\n")
+	for i, q := range verify.Questions() {
+		fmt.Fprintf(b, "\n### %s\n\n", q)
+		by := map[string][]string{}
+		var order []string
+		for _, m := range ms {
+			if i >= len(m.Questions) {
+				continue
+			}
+			for _, line := range m.Questions[i].Answer {
+				if by[line] == nil {
+					order = append(order, line)
+				}
+				by[line] = append(by[line], m.Name)
+			}
+		}
+		for _, line := range order {
+			who := strings.Join(by[line], "; ")
+			if len(by[line]) == len(ms) {
+				who = "all"
+			}
+			fmt.Fprintf(b, "- %s: %s\n", who, line)
+		}
+	}
 }
 
 // short keeps how many there were, without their names: these hold paths of one run.
@@ -151,6 +195,7 @@ func renderGuarantees(ms []measured) string {
 	var b strings.Builder
 	b.WriteString("# Guarantees\n\nWhat held when each backend was attacked, per axis. Made from runs of `caisson verify` by `make guarantees`; a test holds this page to those runs and to the list of attacks. It says what one machine showed on one day: `caisson verify` says it of yours.\n\n" + legend + "\n")
 	table(&b, ms)
+	answers(&b, ms)
 	runs(&b, ms)
 	b.WriteString("\n## Never tried by these runs\n\n")
 	seen := map[string]bool{}
