@@ -91,6 +91,7 @@ fact systemd "$(systemctl --version | head -1)"
 
 # want PART: whether this run is to try it.
 [ ! -r /opt/guest/settings.sh ] || . /opt/guest/settings.sh
+fact parts "${GUEST_ONLY:-all}${GUEST_QUICK:+, without the attacks}"
 want() { case " ${GUEST_ONLY:-all} " in *" all "* | *" $1 "*) return 0 ;; esac; return 1; }
 
 if want root; then
