@@ -30,8 +30,8 @@ var pages = []struct {
 	render     func([]measured) string
 	columns    []string
 }{
-	{"GUARANTEES.md", "guarantees.json", renderGuarantees, []string{"linux", "linux, root", "docker", "docker, root", "podman, its user's own", "podman, root"}},
-	{"comparison.md", "comparison.json", renderComparison, []string{"caisson linux", "caisson docker", "docker run", "bwrap", "devcontainer-like"}},
+	{"GUARANTEES.md", "guarantees.json", renderGuarantees, []string{"linux", "linux, root", "docker", "docker, root", "podman, its user's own", "podman, root", "gvisor", "oci:crun", "oci:crun, root"}},
+	{"comparison.md", "comparison.json", renderComparison, []string{"caisson linux", "caisson docker", "caisson gvisor", "docker run", "bwrap", "devcontainer-like"}},
 }
 
 func load(t *testing.T, name string) []measured {
@@ -116,6 +116,13 @@ func measure(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("the runs need root, to start engines")
 	}
+	t.Cleanup(func() {
+		if t.Skipped() {
+			t.Error("not made anew: all of it is to be attacked, runsc, crun and a Podman of a user's own as well (useradd gives a new user what that needs)")
+		}
+	})
+	harness.NeedsRuntime(t, "gvisor")
+	harness.NeedsRuntime(t, "oci:crun")
 	g := &ground{root: harness.NewIdentity(t, "root", 0), user: harness.NewIdentity(t, "user", harness.UserID), docker: harness.Docker(t), podman: harness.Podman(t)}
 	for _, id := range []*harness.Identity{g.root, g.user} {
 		id.Env = append(id.Env, "TMPDIR="+id.Tmp, g.docker.Variable(), g.podman.Variable())
@@ -146,11 +153,17 @@ func measure(t *testing.T) {
 		m.Name, m.Command = name, "caisson verify --backend "+b
 		return m
 	}
+	linux, docker, gvisor := backend(g.user, "linux", "linux"), backend(g.user, "docker", "docker"), backend(g.user, "gvisor", "gvisor")
 	save(t, "guarantees.json", []measured{
-		backend(g.user, "linux", "linux"), backend(g.root, "linux, root", "linux"),
-		backend(g.user, "docker", "docker"), backend(g.root, "docker, root", "docker"), g.rootless(t, backend), backend(g.root, "podman, root", "podman"),
+		linux, backend(g.root, "linux, root", "linux"),
+		docker, backend(g.root, "docker, root", "docker"), g.rootless(t, backend), backend(g.root, "podman, root", "podman"),
+		gvisor, backend(g.user, "oci:crun", "oci:crun"), backend(g.root, "oci:crun, root", "oci:crun"),
 	})
 
+	ours := func(m measured) measured {
+		m.Name = "caisson " + m.Name
+		return m
+	}
 	version := func(program string, args ...string) string {
 		out, err := exec.Command(program, args...).Output()
 		if err != nil {
@@ -169,7 +182,7 @@ func measure(t *testing.T) {
 	}
 	run := "docker run --rm --network bridge0 -v {dir}:{dir}:ro -v " + g.project + ":" + g.project + " -w " + g.project
 	save(t, "comparison.json", []measured{
-		backend(g.user, "caisson linux", "linux"), backend(g.user, "caisson docker", "docker"),
+		ours(linux), ours(docker), ours(gvisor),
 		other("docker run", run+" base {}", dockers, "the project and the program are mounted, nothing else is said: the command of many a recipe"),
 		other("bwrap", "bwrap --new-session --die-with-parent --unshare-pid --unshare-net --ro-bind / / --dev /dev --proc /proc --bind "+g.project+" "+g.project+" --chdir "+g.project+" {}", version("bwrap", "--version"),
 			"as sandboxes of agents call it: everything may be read, the project may be written, no network"),
@@ -181,11 +194,6 @@ func measure(t *testing.T) {
 // rootless is a run with a Podman of the user's own.
 func (g *ground) rootless(t *testing.T, backend func(*harness.Identity, string, string) measured) measured {
 	t.Helper()
-	t.Cleanup(func() {
-		if t.Skipped() {
-			t.Error("a Podman of a user's own is to be attacked too: useradd gives a new user what it needs")
-		}
-	})
 	engine, uid := harness.Rootless(t)
 	id := harness.NewIdentity(t, "rootless", uid)
 	id.Env = append(id.Env, "TMPDIR="+id.Tmp, engine.Variable())

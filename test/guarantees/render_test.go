@@ -52,6 +52,9 @@ var ownFolders = regexp.MustCompile(`/[^ ]*(?:caisson-verify-|/harness-)[^ ]*`)
 // answers are the questions of the review checklist, with what each run says; one
 // line for all that say the same.
 func answers(b *strings.Builder, ms []measured) {
+	if !slices.ContainsFunc(ms, func(m measured) bool { return len(m.Questions) > 0 }) {
+		return
+	}
 	b.WriteString("\n## Ten questions\n\nThe [review checklist](review-checklist.md), answered by each run with what it ran.\n")
 	for i, q := range verify.Questions() {
 		fmt.Fprintf(b, "\n### %s\n\n", q)

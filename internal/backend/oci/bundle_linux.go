@@ -231,6 +231,9 @@ func (in *instance) mounts(binds []backend.Mount) []mount {
 		m := mount{Destination: b.Target, Type: "bind", Source: b.Source, Options: []string{"rbind", "rprivate", "nosuid", "nodev", "ro"}}
 		if b.Writable {
 			m.Options[4] = "rw"
+		} else if st, err := os.Stat(b.Source); err == nil && st.IsDir() {
+			// What is mounted below it is read-only too. Of a file crun can only say "ro".
+			m.Options = append(m.Options, "rro")
 		}
 		out = append(out, m)
 	}

@@ -47,8 +47,8 @@ func targets() []int {
 // processes is P27 and P28.
 func processes() {
 	ptrace := func(req, pid, addr, data uintptr) error { return call(unix.SYS_PTRACE, req, pid, addr, data) }
-	each := func(prop, what string, f func(pid int) error) *try {
-		var last *try
+	each := func(prop, what string, f func(pid int) error) []*try {
+		var all []*try
 		for _, p := range targets() {
 			who := fmt.Sprint(p)
 			switch p {
@@ -61,9 +61,9 @@ func processes() {
 			if p == c.Pid {
 				do = ofSleeper(do)
 			}
-			last = add(prop, what+" "+who, do)
+			all = append(all, add(prop, what+" "+who, do))
 		}
-		return last
+		return all
 	}
 	each("P27", "attach to", func(p int) error { return in("attach", fmt.Sprint(p), "16") })
 	each("P27", "seize", func(p int) error { return in("attach", fmt.Sprint(p), fmt.Sprint(0x4206)) })
@@ -108,10 +108,15 @@ func processes() {
 		return err
 	})
 	each("P27", "compare with", func(p int) error { return call(unix.SYS_KCMP, uintptr(os.Getpid()), uintptr(p), 0, 0, 0) })
-	for _, f := range []string{"mem", "environ", "maps", "auxv", "root/", "cwd/", "exe", "fd/0", "ns/pid"} {
+	for _, f := range []string{"mem", "environ", "maps", "auxv", "root/", "cwd/", "exe", "fd/0"} {
 		each("P27", "open "+f+" of", func(p int) error {
 			return open(fmt.Sprintf("/proc/%d/%s", p, f), unix.O_RDONLY)()
 		})
+	}
+
+	// The name alone of a namespace: to join one is P25.
+	for _, t := range each("P27", "open ns/pid of", func(p int) error { return open(fmt.Sprintf("/proc/%d/ns/pid", p), unix.O_RDONLY)() }) {
+		t.level(3)
 	}
 
 	// Outside each of these changes nothing about the sleeper.
