@@ -237,7 +237,8 @@ failures() {
 	awk '{ t[$1] = t[$1] (t[$1] == "" ? "" : "|") $2 } END { for (p in t) print p, t[p] }' "$work/failed" >"$work/twice"
 	local n
 	n=$(wc -l <"$work/failed")
-	[ "$n" -gt 0 ] && [ "$n" -le 6 ] && [ "$(wc -l <"$work/twice")" = "$(wc -l <"$work/failedpkgs")" ] && return 0
+	# TestClaims looks at what the others did: alone it has nothing to say.
+	[ "$n" -gt 0 ] && [ "$n" -le 6 ] && ! grep -q ' TestClaims$' "$work/failed" && [ "$(wc -l <"$work/twice")" = "$(wc -l <"$work/failedpkgs")" ] && return 0
 	local line
 	while read -r line; do broken+=("$1: $line"); done < <(cat "$work/twice" "$work/failedpkgs")
 	return 1
