@@ -12,6 +12,6 @@ import (
 // own where an engine makes the boundary. CAISSON_TEST_BACKEND runs all tests so.
 func TestOnEngines(t *testing.T) {
 	harness.OnEngines(t,
-		harness.Test{Name: "OnlyThere", Run: TestOnlyThere, Every: true}, harness.Test{Name: "ComesBackClean", Run: TestComesBackClean}, harness.Test{Name: "AgentAttacks", Run: TestAgentAttacks, Every: true},
+		harness.Test{Name: "OnlyThere", Run: TestOnlyThere, Every: true}, harness.Test{Name: "ComesBackClean", Run: TestComesBackClean}, harness.Test{Name: "AgentAttacks", Run: TestAgentAttacks, Every: true, GVisor: true},
 		harness.Test{Name: "GitOverSSH", Run: TestGitOverSSH}, harness.Test{Name: "LoanKilled", Run: TestLoanKilled})
 }

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"os"
+	"os/exec"
 	"testing"
 )
 
@@ -12,13 +13,15 @@ type Test struct {
 	// Every says that it is run with every engine. The others are run with Docker, for
 	// the driver is the same, and with CAISSON_TEST_FULL=1 everywhere.
 	Every bool
+	// GVisor says that it is run with gVisor too, whose way out is another.
+	GVisor bool
 }
 
 // sampled says that a test runs as a part of OnEngines.
 const sampled = "CAISSON_TEST_SAMPLED"
 
-// OnEngines runs tests again with each engine that the run can start, as an ordinary
-// user alone. CAISSON_TEST_BACKEND=docker or podman runs a whole suite so instead.
+// OnEngines runs tests again with each engine that the run can start, and with gVisor,
+// as an ordinary user alone. CAISSON_TEST_BACKEND=docker or podman runs a whole suite so instead.
 func OnEngines(t *testing.T, tests ...Test) {
 	t.Helper()
 	if b := Backend(); b != "linux" {
@@ -39,6 +42,22 @@ func OnEngines(t *testing.T, tests ...Test) {
 			}
 		})
 	}
+	t.Run("gvisor", func(t *testing.T) {
+		runsc := os.Getenv("CAISSON_RUNSC")
+		if runsc == "" {
+			runsc = "runsc"
+		}
+		if _, err := exec.LookPath(runsc); err != nil {
+			t.Skipf("no gVisor here: %v", err)
+		}
+		t.Setenv("CAISSON_TEST_BACKEND", "gvisor")
+		t.Setenv(sampled, "1")
+		for _, x := range tests {
+			if x.GVisor {
+				t.Run(x.Name, x.Run)
+			}
+		}
+	})
 }
 
 // Sampled reports whether a test runs as a part of OnEngines, where one identity is
