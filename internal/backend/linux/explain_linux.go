@@ -44,14 +44,15 @@ func explainStart(err error) (why, fix string) {
 		return "user namespaces are switched off (user.max_user_namespaces=0): " + err.Error(), "ask an administrator for: sysctl user.max_user_namespaces=65536"
 	case sysctl("kernel/unprivileged_userns_clone") == "0" && os.Geteuid() != 0:
 		return "unprivileged user namespaces are switched off (kernel.unprivileged_userns_clone=0): " + err.Error(), "ask an administrator for: sysctl kernel.unprivileged_userns_clone=1"
+	case (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) && sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1" && os.Geteuid() != 0 && !seccompActive():
+		// Ubuntu 24.04 makes the namespace, and lets nothing be executed in it.
+		return "AppArmor refuses unprivileged user namespaces (kernel.apparmor_restrict_unprivileged_userns=1): " + err.Error(),
+			"an AppArmor profile with `userns,` for this binary and its worker, as in docs/guide.md (\"User namespaces are not available\")"
 	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS):
 		return "a limit on namespaces is used up, or their nesting is too deep (user.max_*_namespaces): " + err.Error(), "see `sysctl -a --pattern 'user.max_.*_namespaces'` and the same limits of an outer container"
 	case errors.Is(err, unix.EPERM) && seccompActive():
 		return "a seccomp filter around this process refuses new namespaces, as inside a default container: " + err.Error(),
 			"start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined (Docker), inside a task of caisson open that with --grant userns, or use another --backend"
-	case errors.Is(err, unix.EPERM) && sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
-		return "AppArmor refuses unprivileged user namespaces (kernel.apparmor_restrict_unprivileged_userns=1): " + err.Error(),
-			"ask an administrator for an AppArmor profile with `userns,` for this binary"
 	case errors.Is(err, unix.EPERM):
 		return "the kernel refuses new user namespaces to this process (a security module, a chroot, or a namespace that maps too few ids): " + err.Error(), doctor
 	case errors.Is(err, unix.EACCES):
