@@ -303,3 +303,23 @@ func TestOutOfMemory(t *testing.T) {
 	}
 	id.OK(t, repo, "close", "--discard", open)
 }
+
+// An engine that was set up without a system call filter is told of, and tools have
+// this program's all the same.
+func TestEngineWithoutFilter(t *testing.T) {
+	e := harness.DockerWith(t, map[string]any{"seccomp-profile": allowAll(t)}, 0)
+	id := identity(t, e, "user", harness.UserID)
+	repo := id.Repo(t, map[string]string{"a.txt": "one\n"})
+	open := id.Open(t, repo, "--backend", e.Backend)
+	out := id.OK(t, repo, "exec", open, "--", "sh", "-c", "grep ^Seccomp: /proc/self/status; unshare --user true 2>&1 || echo refused; keyctl show 2>&1 | head -1")
+	if !strings.Contains(out, "Seccomp:\t2") || !strings.Contains(out, "refused") {
+		t.Errorf("inside: %q", out)
+	}
+	id.OK(t, repo, "close", "--discard", open)
+}
+
+// allowAll is a profile of an engine's that refuses nothing.
+func allowAll(t *testing.T) string {
+	t.Helper()
+	return put(t, public(t), "profile.json", []byte(`{"defaultAction":"SCMP_ACT_ALLOW"}`))
+}

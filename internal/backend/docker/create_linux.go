@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,7 +160,7 @@ func (in *instance) start(ctx context.Context) error {
 			// there before is not ours, which its labels say.
 			in.maybe()
 		}
-		return explainCreate(err)
+		return in.explainCreate(err)
 	}
 	in.mu.Lock()
 	in.id = made.ID
@@ -216,7 +217,7 @@ func (in *instance) launch(ctx context.Context, conn *attached) (seen *container
 		s.err = in.engine.call(cctx, http.MethodPost, "/containers/"+in.id+"/start", nil, nil, nil)
 		done()
 		if s.err != nil {
-			s.err = explainStart(s.err)
+			s.err = in.explainStart(s.err)
 		} else if s.err = sys.Fault("docker.started"); s.err == nil {
 			s.seen, _ = in.engine.inspect(ctx, in.id) // else verify looks
 		}
@@ -275,7 +276,19 @@ func (in *instance) greet(ctx context.Context, conn *attached) (door string, err
 			WithHint("run caisson as the user that runs the engine, or with root's engine in the same mounts as this program; no file's owner is changed")
 	}
 	return "", task.Errorf(task.CodeUnavailable, op, "the worker could not set itself apart inside the container: %s", printable(r.Error, 400)).
-		WithHint("the engine must give it the capabilities %s and more than one user id", strings.Join(guest.Needed, ", "))
+		WithHint("%s", cmp.Or(in.labels(r.Error), "the engine must give it the capabilities "+strings.Join(guest.Needed, ", ")+" and more than one user id"))
+}
+
+// labels is the next step where an engine with SELinux says that something may not be
+// used: its labels stay on, and no file is labelled anew, as a mount with :z would
+// have it, because whoever else may use the file would be shut out.
+func (in *instance) labels(text string) string {
+	if !in.known.option("selinux") || !strings.Contains(strings.ToLower(text), "permission denied") {
+		return ""
+	}
+	dir := filepath.Dir(in.driver.cfg.Dir)
+	return fmt.Sprintf("SELinux keeps containers from files without their label, and nothing is labelled anew without being told; "+
+		"sudo semanage fcontext -a -t container_file_t '%s(/.*)?' && sudo restorecon -R %s lets them have caisson's own", dir, dir)
 }
 
 // generate makes the folder of what is generated for the root.
@@ -376,20 +389,20 @@ func (in *instance) ulimits() []ulimit {
 	return out
 }
 
-func explainCreate(err error) error {
+func (in *instance) explainCreate(err error) error {
 	if unreachable(err) {
 		return fmt.Errorf("make the container: %w", err)
 	}
 	return task.Errorf(task.CodeUnavailable, "docker.create", "the engine refused to make the container: %v", err).
-		WithHint("nothing runs; %s", nextStep(err))
+		WithHint("nothing runs; %s", cmp.Or(in.labels(err.Error()), nextStep(err)))
 }
 
-func explainStart(err error) error {
+func (in *instance) explainStart(err error) error {
 	if unreachable(err) {
 		return fmt.Errorf("start the container: %w", err)
 	}
 	return task.Errorf(task.CodeUnavailable, "docker.start", "the engine could not start the container: %v", err).
-		WithHint("nothing ran; %s", nextStep(err))
+		WithHint("nothing ran; %s", cmp.Or(in.labels(err.Error()), nextStep(err)))
 }
 
 // nextStep is what a person does about what an engine says went wrong. Only a hint

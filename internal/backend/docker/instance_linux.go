@@ -153,8 +153,21 @@ func (in *instance) differs(c *containerInfo) string {
 		return "its root can be written"
 	case strayMount(c, in) != "":
 		return "something can be written that was not asked for: " + strayMount(c, in)
+	case loose(h.SecurityOpt) != "":
+		return "it goes without a protection of the engine's: " + loose(h.SecurityOpt)
 	case len(added()) > 0:
 		return "it has the capabilities " + strings.Join(added(), ", ")
+	}
+	return ""
+}
+
+// loose names a security option that takes a protection away; empty: none does.
+func loose(options []string) string {
+	for _, o := range options {
+		k, v, _ := strings.Cut(strings.Replace(o, ":", "=", 1), "=")
+		if v == "unconfined" || k == "label" && v == "disable" || k == "no-new-privileges" && v == "false" {
+			return printable(o, 80)
+		}
 	}
 	return ""
 }
