@@ -229,6 +229,29 @@ func TestImage(t *testing.T) {
 		if r := id.Caisson(t, repo, "run", "--backend", e.Backend, "--image", ref, "--rootfs", root, "--", "true"); r.Exit != 125 {
 			t.Errorf("two roots: %v", r)
 		}
+		// What an image says of its volumes loses nothing of what tools write.
+		for _, v := range []struct {
+			at   string
+			exit int
+		}{{`["/data/", "` + repo + `/"]`, 0}, {repo + "/.git", 1}} {
+			with := name + "v" // of the name the last counts
+			e.Import(t, root, with, "--change", "VOLUME "+v.at)
+			if e.Backend == "podman" {
+				with = "localhost/" + with
+			}
+			r := id.Caisson(t, repo, "open", "--backend", e.Backend, "--image", with, "--name", "volumes")
+			if r.Exit != v.exit || v.exit != 0 && !strings.Contains(r.Stderr, "volume at") {
+				t.Errorf("a volume at %s: %v", v.at, r)
+			}
+			if r.Exit != 0 {
+				continue
+			}
+			id.OK(t, repo, "exec", "volumes", "--", "sh", "-c", "echo two >v.txt")
+			if r := id.Caisson(t, repo, "diff", "volumes"); !strings.Contains(r.Stdout, "v.txt") {
+				t.Errorf("what was written under a volume at %s is lost: %v", v.at, r)
+			}
+			id.OK(t, repo, "close", "--discard", "volumes")
+		}
 		// A prepared folder is a root without an image of its own.
 		if err := os.Chmod(root, 0o755); err != nil {
 			t.Fatal(err)

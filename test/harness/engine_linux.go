@@ -329,11 +329,11 @@ func (e *Engine) Containers(t testing.TB) []string {
 	return strings.Fields(e.Run(t, "ps", "--all", "--quiet"))
 }
 
-// Import makes an image of a folder.
-func (e *Engine) Import(t testing.TB, dir, name string) {
+// Import makes an image of a folder, with options of the engine's own import.
+func (e *Engine) Import(t testing.TB, dir, name string, options ...string) {
 	t.Helper()
 	tar := exec.Command("tar", "-C", dir, "-c", ".")
-	c := e.Command("import", "-", name)
+	c := e.Command(append(append([]string{"import"}, options...), "-", name)...)
 	pipe, err := tar.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

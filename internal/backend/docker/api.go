@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -230,9 +231,17 @@ func refused(code int, text []byte) error {
 // printable is a text of the engine, fit to be shown.
 func printable(s string, most int) string { return foreign.Printable(s, most) }
 
+// isID reports whether s can be the whole id of a container.
+func isID(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
+
+// maxHead bounds what comes before the streams of an attached container.
+const maxHead = 64 << 10
+
 // attach connects to the standard streams of a container that is not started yet.
 // The caller closes the connection.
 func (e *engine) attach(ctx context.Context, id string) (*attached, error) {
+	ctx, done := context.WithTimeout(ctx, answerTime)
+	defer done()
 	conn, err := e.at.dial(ctx)
 	if err != nil {
 		return nil, err
@@ -250,12 +259,14 @@ func (e *engine) attach(ctx context.Context, id string) (*attached, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	r := bufio.NewReaderSize(conn, 64<<10)
+	head := &io.LimitedReader{R: conn, N: maxHead}
+	r := bufio.NewReaderSize(head, maxHead)
 	resp, err := http.ReadResponse(r, req)
 	if err != nil {
 		_ = conn.Close()
-		return nil, err
+		return nil, plain(ctx, err)
 	}
+	head.N = math.MaxInt64 // the streams have bounds of their own
 	if resp.StatusCode != http.StatusSwitchingProtocols && resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
 		_ = conn.Close()

@@ -140,6 +140,9 @@ func (in *instance) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := in.covered(image); err != nil {
+		return err
+	}
 	if err := in.attachMapped(mounts); err != nil {
 		return err
 	}
@@ -161,6 +164,11 @@ func (in *instance) start(ctx context.Context) error {
 			in.maybe()
 		}
 		return in.explainCreate(err)
+	}
+	if !isID(made.ID) {
+		in.maybe() // it has its name
+		return task.Errorf(task.CodeUnavailable, "docker.create", "the engine at %s does not say which container it made: %q", in.engine.at, printable(made.ID, 80)).
+			WithHint("nothing ran; what answers there may be no engine")
 	}
 	in.mu.Lock()
 	in.id = made.ID
@@ -316,6 +324,32 @@ func (in *instance) mounts(l *rootdir.Layout) ([]mount, error) {
 	return out, err
 }
 
+// covered refuses an image that would have one of its volumes shown in the task's
+// folders or in what is ours: what tools write there would come to nothing.
+func (in *instance) covered(image *imageInfo) error {
+	for _, v := range image.volumes() {
+		for _, at := range []string{in.spec.Source.Target, in.spec.Out.Target, filepath.Dir(foreign.WorkerAt)} {
+			if at != "" && v != at && strings.HasPrefix(v, at+"/") {
+				return task.Errorf(task.CodeUnsupported, "docker.image", "the image has a volume at %s, which would cover a part of %s", printable(v, 200), at).
+					WithHint("an image without that VOLUME; nothing was created")
+			}
+		}
+	}
+	return nil
+}
+
+// volumes are the places at which an image would have a volume, as the engine takes
+// their names.
+func (i *imageInfo) volumes() []string {
+	var out []string
+	if i.Config != nil {
+		for v := range i.Config.Volumes {
+			out = append(out, filepath.Clean("/"+v))
+		}
+	}
+	return out
+}
+
 // config is everything that is asked of the engine.
 func (in *instance) config(image *imageInfo, mounts []mount) *containerConfig {
 	s, l := in.spec, in.limits
@@ -338,12 +372,10 @@ func (in *instance) config(image *imageInfo, mounts []mount) *containerConfig {
 	for _, m := range mounts {
 		delete(memory, m.Target)
 	}
-	if image.Config != nil {
-		for v := range image.Config.Volumes {
-			// An anonymous volume would be a place to write that nobody planned.
-			if _, have := memory[v]; !have && !slices.ContainsFunc(mounts, func(m mount) bool { return m.Target == v }) {
-				memory[v] = "rw,nosuid,nodev,noexec,mode=0755,size=64k"
-			}
+	for _, v := range image.volumes() {
+		// An anonymous volume would be a place to write that nobody planned.
+		if _, have := memory[v]; !have && !slices.ContainsFunc(mounts, func(m mount) bool { return m.Target == v }) {
+			memory[v] = "rw,nosuid,nodev,noexec,mode=0755,size=64k"
 		}
 	}
 	boot, _ := sys.BootID()

@@ -297,6 +297,9 @@ func (c *Conn) take(ch chunk) (fds []int, err error) {
 	}
 	switch ch.kind {
 	case dataChunk:
+		if len(ch.body) == 0 {
+			return nil, ErrChunk // no window would bound how many come
+		}
 		return nil, s.take(ch.body)
 	case endChunk:
 		s.takeEnd()

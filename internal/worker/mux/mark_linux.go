@@ -43,7 +43,8 @@ func (c *Conn) sendMark(op uint64) error {
 	return c.put(markChunk, 0, body) // the event is next
 }
 
-// takeMark keeps the last mark of an operation.
+// takeMark keeps the last mark of an operation that has output under way. Of any other
+// nothing is kept: the other end may name as many as there are numbers.
 func (c *Conn) takeMark(b []byte) error {
 	if c.inside || len(b) < 8 || (len(b)-8)%12 != 0 || len(b) > 8+12*8 {
 		return ErrChunk
@@ -57,7 +58,11 @@ func (c *Conn) takeMark(b []byte) error {
 	}
 	c.mu.Lock()
 	old := c.marks[op]
-	c.marks[op] = m
+	if len(m.left) > 0 {
+		c.marks[op] = m
+	} else {
+		delete(c.marks, op)
+	}
 	c.mu.Unlock()
 	if old != nil {
 		old.reach()

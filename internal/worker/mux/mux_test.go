@@ -5,6 +5,7 @@ package mux
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -392,6 +393,56 @@ func TestChunksThatCannotBe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What an inside that was taken over sends without end takes no room on the host.
+func TestNothingIsKeptWithoutBound(t *testing.T) {
+	a, b := net.Pipe()
+	c := Host(a)
+	defer c.Close()
+	r, w := pipe(t)
+	defer r.Close()
+	sent := make(chan struct{})
+	said := func(kind, stream uint32, body []byte) {
+		h := head(kind, stream, len(body))
+		_, _ = b.Write(append(h[:], body...))
+	}
+	const op, other = 7, 1 << 20
+	go func() { // what the host says is not listened to
+		_, _ = io.Copy(io.Discard, b)
+	}()
+	out := fd(t, w)
+	defer unix.Close(out)
+	if err := c.pass(out, 1, frame.Request, op, map[[2]uint64]uint32{}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(sent)
+		for n := uint64(0); n < 5000; n++ {
+			said(markChunk, 0, binary.BigEndian.AppendUint64(nil, other+n))
+		}
+		// One of an operation with output under way is, or nothing would be waited for.
+		mark := binary.BigEndian.AppendUint64(nil, op)
+		mark = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(mark, 1), 10)
+		said(markChunk, 0, mark)
+		said(bytesChunk, 0, make([]byte, 64))
+		said(dataChunk, 1, []byte("x"))
+		said(dataChunk, 1, nil)
+		b.Close()
+	}()
+	if _, _, err := c.Recv(make([]byte, 64)); err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	kept := len(c.marks)
+	c.mu.Unlock()
+	if kept != 1 {
+		t.Errorf("%d marks are kept", kept)
+	}
+	if _, _, err := c.Recv(make([]byte, 64)); !errors.Is(err, ErrChunk) {
+		t.Errorf("a piece without a byte: %v", err)
+	}
+	<-sent
 }
 
 func FuzzRecv(f *testing.F) {
