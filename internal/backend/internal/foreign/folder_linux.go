@@ -226,10 +226,21 @@ func Remove(dir, token string) error {
 	if err := idmapped.Remove(filepath.Join(dir, SeenDir)); err != nil {
 		return err
 	}
-	// The token goes last: what is left stays provable.
+	return removeRest(dir)
+}
+
+// removeRest removes what is in a folder of ours, and it. Where folders of a task's
+// may be mounted nothing is gone into: should one be there again, it stays, and so does
+// dir. The token goes last: what is left stays provable.
+func removeRest(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
+	}
+	for _, f := range entries {
+		if f.Name() == SeenDir {
+			return fmt.Errorf("%s is there again: somebody makes the boundary", filepath.Join(dir, SeenDir))
+		}
 	}
 	for _, f := range entries {
 		if f.Name() == TokenFile {
