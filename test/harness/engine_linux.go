@@ -231,7 +231,7 @@ func (e *Engine) Start() error {
 		return err
 	}
 	e.daemon, e.exited = c, exited
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(4 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		select {
 		case <-exited:
 			b, _ := os.ReadFile(log.Name())
