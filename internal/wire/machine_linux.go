@@ -37,11 +37,12 @@ func (h *house) machine(context.Context) map[string][]task.Feature {
 
 func (g ground) features() map[string][]task.Feature {
 	return map[string][]task.Feature{
-		"":       {g.setting(), g.namespaces(), g.groups()},
-		"docker": g.docker(),
-		"podman": g.podman(),
-		"gvisor": {g.program("runsc", "runsc", installRunsc), g.kvm()},
-		"oci":    {g.program("crun", "crun", g.install("crun")), g.program("runc", "runc", g.install("runc"))},
+		"":         {g.setting(), g.namespaces(), g.groups()},
+		"docker":   g.docker(),
+		"podman":   g.podman(),
+		"gvisor":   {g.runtime("runsc", installRunsc), g.kvm()},
+		"oci:crun": {g.runtime("crun", g.install("crun"))},
+		"oci:runc": {g.runtime("runc", g.install("runc"))},
 	}
 }
 
@@ -186,6 +187,14 @@ func (g ground) program(name, program, fix string) task.Feature {
 	return f
 }
 
+// runtime is a runtime's program, which a variable may name.
+func (g ground) runtime(program, fix string) task.Feature {
+	if at := g.getenv("CAISSON_" + strings.ToUpper(program)); at != "" && g.has(at) {
+		return task.Feature{Name: program, OK: true, Detail: at}
+	}
+	return g.program(program, program, fix)
+}
+
 const installRunsc = "curl -fsSLO https://storage.googleapis.com/gvisor/releases/release/latest/$(uname -m)/runsc && curl -fsSLO https://storage.googleapis.com/gvisor/releases/release/latest/$(uname -m)/runsc.sha512 && sha512sum -c runsc.sha512 && sudo install -m 0755 runsc /usr/local/bin/"
 
 // kvm is what virtual machines need, and one platform of gVisor; its other one does
@@ -198,7 +207,7 @@ func (g ground) kvm() task.Feature {
 	case !g.write(g.root + "/dev/kvm"):
 		f.OK, f.Detail, f.Fix = false, "/dev/kvm may not be opened; the systrap platform needs none", "sudo usermod -aG kvm "+g.login+", then log in again"
 	default:
-		f.Detail = "/dev/kvm"
+		f.Detail = "/dev/kvm may be opened, which says nothing yet: gVisor's own row has whether it works"
 	}
 	return f
 }

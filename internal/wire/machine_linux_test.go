@@ -25,12 +25,12 @@ func TestMachine(t *testing.T) {
 	}{
 		{name: "a bare machine, as a user", uid: 1000, want: map[string]string{
 			"/setting": "ok", "/user-namespaces": "ok", "/cgroup-delegation": "systemd.unified_cgroup_hierarchy", "docker/docker-program": "docs.docker.com", "podman/podman-program": "install podman",
-			"podman/subordinate-ids": "usermod --add-subuids", "podman/newuidmap": "uidmap", "podman/newgidmap": "uidmap", "podman/rootless-socket": "log in", "gvisor/runsc": "sha512sum -c", "gvisor/kvm": "", "oci/crun": "crun", "oci/runc": "runc",
+			"podman/subordinate-ids": "usermod --add-subuids", "podman/newuidmap": "uidmap", "podman/newgidmap": "uidmap", "podman/rootless-socket": "log in", "gvisor/runsc": "sha512sum -c", "gvisor/kvm": "", "oci:crun/crun": "crun", "oci:runc/runc": "runc",
 		}},
 		{name: "the same as root", uid: 0, want: map[string]string{"/cgroup-delegation": "ok", "podman/podman-program": "install podman"}},
 		{name: "Debian with everything", uid: 1000, programs: []string{"apt-get", "podman", "dockerd", "newuidmap", "newgidmap", "runsc", "crun", "runc"},
 			files: map[string]string{"/etc/subuid": "other:1:5\ntester:100000:65536\n", "/etc/subgid": "1000:100000:65536", "/sys/fs/cgroup/cgroup.controllers": "cpu memory pids", "/sys/fs/cgroup" + user + "/cgroup.controllers": "cpu memory pids"},
-			want:  map[string]string{"/cgroup-delegation": "ok", "podman/podman-program": "ok", "docker/docker-program": "ok", "podman/subordinate-ids": "ok", "gvisor/runsc": "ok", "oci/crun": "ok"}},
+			want:  map[string]string{"/cgroup-delegation": "ok", "podman/podman-program": "ok", "docker/docker-program": "ok", "podman/subordinate-ids": "ok", "gvisor/runsc": "ok", "oci:crun/crun": "ok"}},
 		{name: "too few ids", uid: 1000, files: map[string]string{"/etc/subuid": "tester:100000:65536", "/etc/subgid": "tester:100000:1000\nx:y\ntester:1:-5"}, want: map[string]string{"podman/subordinate-ids": "add-subgids"}, say: map[string]string{"podman/subordinate-ids": "/etc/subgid has 1000"}},
 		{name: "systemd's own delegation", uid: 1000, files: map[string]string{"/sys/fs/cgroup/cgroup.controllers": "cpu memory pids", "/sys/fs/cgroup" + user + "/cgroup.controllers": "memory pids"}, want: map[string]string{"/cgroup-delegation": "Delegate=cpu"}, say: map[string]string{"/cgroup-delegation": "without cpu"}},
 		{name: "none delegated", uid: 1000, files: map[string]string{"/sys/fs/cgroup/cgroup.controllers": "memory", "/proc/self/cgroup": "0::/"}, want: map[string]string{"/cgroup-delegation": "Delegate=cpu"}},

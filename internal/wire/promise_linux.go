@@ -55,16 +55,24 @@ func (r *remembered) Probe(ctx context.Context) (backend.Capabilities, error) {
 			return p.Caps, nil
 		}
 	}
-	return r.Fresh(ctx)
+	return r.anew(ctx, r.Driver.Probe)
 }
 
 // Fresh implements backend.Fresher.
 func (r *remembered) Fresh(ctx context.Context) (backend.Capabilities, error) {
+	if f, ok := r.Driver.(backend.Fresher); ok {
+		return r.anew(ctx, f.Fresh)
+	}
+	return r.anew(ctx, r.Driver.Probe)
+}
+
+// anew tries, and remembers what came of it.
+func (r *remembered) anew(ctx context.Context, try func(context.Context) (backend.Capabilities, error)) (backend.Capabilities, error) {
 	l, learns := r.Driver.(backend.Learner)
 	if learns {
 		l.Forget()
 	}
-	c, err := r.Driver.Probe(ctx)
+	c, err := try(ctx)
 	if err != nil || !c.Usable {
 		r.forget()
 		return c, err

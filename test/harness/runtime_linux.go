@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 )
 
 // Runtime is the program of a backend that is a runtime alone, empty where there is
@@ -20,10 +21,19 @@ func Runtime(backend string) string {
 	return ""
 }
 
+// awaited is how long a runtime that is being built beside the tests is waited for.
+const awaited = 10 * time.Minute
+
 // NeedsRuntime skips a test where the runtime of a backend is not here.
 func NeedsRuntime(t testing.TB, backend string) {
 	t.Helper()
-	if Runtime(backend) == "" {
+	p := Runtime(backend)
+	for end := time.Now().Add(awaited); p != "" && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if _, err := os.Stat(p + ".building"); err != nil {
+			break // scripts/test.sh takes that away when it is done
+		}
+	}
+	if _, err := os.Stat(p); err != nil {
 		t.Skipf("the runtime of the backend %s is not here (CAISSON_TEST_RUNSC names gVisor's)", backend)
 	}
 }

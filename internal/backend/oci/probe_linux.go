@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/backend/internal/foreign"
@@ -34,18 +37,15 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 		c.Version, err = p.version(ctx)
 	}
 	if err != nil {
-		c.Features = []task.Feature{{Name: programs[d.name], Detail: err.Error(), Fix: task.HintOf(err)}}
+		c.Features = []task.Feature{{Name: "runtime", Detail: err.Error(), Fix: task.HintOf(err)}}
 		return no(err)
 	}
-	c.Features = []task.Feature{{Name: programs[d.name], OK: true, Detail: c.Version + " at " + p.path}}
+	c.Features = []task.Feature{{Name: "runtime", OK: true, Detail: c.Version + " at " + p.path}}
 	worker, err := d.worker()
 	if err != nil {
 		return no(err)
 	}
-	spec := backend.Spec{
-		Task: task.NewID(), Instance: trialInstance, Token: task.NewToken(), Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid()},
-		Source: backend.Mount{Target: "/tmp"}, Home: "/home/caisson", WorkerPath: worker,
-	}
+	spec := trialSpec(worker)
 	spec.Way, spec.Inward = &backend.Way{Proxy: 61080, Ports: []uint16{80, 443}}, 1
 	in, err := d.create(ctx, spec, true)
 	var obs backend.Observation
@@ -106,6 +106,63 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	}
 	c.Features = append(c.Features, way)
 	return c, nil
+}
+
+// kvmTime bounds a trial of KVM: where a machine has no more than the node, nothing
+// ever answers.
+const kvmTime = 8 * time.Second
+
+// Fresh implements backend.Fresher: beside what Probe tries, gVisor is also started on
+// KVM where there is a node of it, since the node proves nothing.
+func (d *Driver) Fresh(ctx context.Context) (backend.Capabilities, error) {
+	c, err := d.Probe(ctx)
+	if err != nil || !c.Usable || d.name != GVisor || d.getenv(PlatformVariable) != "" {
+		return c, err
+	}
+	f := task.Feature{Name: "platform", OK: true, Detail: "systrap"}
+	if unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil {
+		f.Detail = "systrap; KVM works too, and " + PlatformVariable + "=kvm takes it"
+		if err := d.kvm(ctx); err != nil {
+			if ctx.Err() != nil || task.CodeOf(err) == task.CodeStuck {
+				return c, err
+			}
+			f.Detail = "systrap; there is /dev/kvm, but gVisor does not start with it: " + foreign.Printable(err.Error(), 200)
+		}
+	}
+	c.Features = append(c.Features, f)
+	return c, nil
+}
+
+// kvm makes one boundary on KVM and takes it away.
+func (d *Driver) kvm(ctx context.Context) error {
+	worker, err := d.worker()
+	if err != nil {
+		return err
+	}
+	getenv := func(k string) string {
+		if k == PlatformVariable {
+			return "kvm"
+		}
+		return d.getenv(k)
+	}
+	cfg := d.cfg
+	cfg.Getenv = getenv
+	tctx, done := context.WithTimeoutCause(ctx, kvmTime, fmt.Errorf("nothing answered within %s", kvmTime))
+	defer done()
+	in, err := (&Driver{name: d.name, cfg: cfg}).create(tctx, trialSpec(worker), true)
+	if err != nil {
+		return err
+	}
+	cctx, cancel := sys.Detach(ctx, destroyTimeout)
+	defer cancel()
+	return in.Destroy(cctx)
+}
+
+func trialSpec(worker string) backend.Spec {
+	return backend.Spec{
+		Task: task.NewID(), Instance: trialInstance, Token: task.NewToken(), Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid()},
+		Source: backend.Mount{Target: "/tmp"}, Home: "/home/caisson", WorkerPath: worker,
+	}
 }
 
 // version is what the runtime says it is, on one line.
