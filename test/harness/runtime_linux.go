@@ -21,6 +21,9 @@ func Runtime(backend string) string {
 	return ""
 }
 
+// needsRoot says of a backend that only root can use it.
+func needsRoot(backend string) bool { return backend == "oci:crun" || backend == "oci:runc" }
+
 // awaited is how long a runtime that is being built beside the tests is waited for.
 const awaited = 10 * time.Minute
 

@@ -119,7 +119,7 @@ func closed(flag, value string, now, later []string) error {
 // laterBackend says whether v is a backend, and none of this version: it is not to
 // be had, and nothing is taken in its place.
 func laterBackend(v string) bool {
-	return slices.Contains(laterBackends, v) || strings.HasPrefix(v, "oci:") && v != "oci:"
+	return slices.Contains(laterBackends, v) || strings.HasPrefix(v, "oci:") && v != "oci:" && !slices.Contains(backends, v)
 }
 
 // discardError refuses to give up and to keep at once.
@@ -164,7 +164,7 @@ func (r *requestFlags) request(cmd *cobra.Command, env []string) (task.Request, 
 			WithHint("write --dirty=%s, or `--dirty -- %s` for the program", f.Arg(0), f.Arg(0))
 	}
 	backend := r.backend
-	if strings.HasPrefix(backend, "oci:") && !slices.Contains(backends, backend) {
+	if laterBackend(backend) && strings.HasPrefix(backend, "oci:") {
 		backend = "oci"
 	}
 	for _, err := range []error{
