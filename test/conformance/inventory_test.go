@@ -140,6 +140,9 @@ func mounts(t *testing.T, id *harness.Identity, repo string, table []string) {
 		}
 	}
 	for _, want := range []string{"/", "/usr", "/tmp", id.Home, repo, "/proc", "/dev", "/proc/sys", "/run/boundary/objects/0"} {
+		if want == "/proc/sys" && harness.Backend() == "gvisor" {
+			continue // it is of a kernel of the boundary's own
+		}
 		if !seen[want] {
 			t.Errorf("%s is not in the mount table", want)
 		}
@@ -160,6 +163,9 @@ func devs(t *testing.T, dev map[string]string) {
 		delete(dev, "/dev/pts/ptmx")
 	}
 	for p, k := range dev {
+		if own := p == "/dev/fuse" || p == "/dev/net" || p == "/dev/net/tun" || strings.HasPrefix(p+"/", "/dev/char/"); own && harness.Backend() == "gvisor" {
+			continue // served by the boundary's own kernel
+		}
 		if w, ok := want[p]; !ok {
 			t.Errorf("not documented: %s %s", p, k)
 		} else if strings.TrimLeft(w, "0") != strings.TrimLeft(k, "0") {
@@ -315,7 +321,11 @@ func namespaces(t *testing.T, id *harness.Identity, repo, task string) {
 			t.Errorf("the tool is in no control group of ours:\n%s", cg)
 		}
 	}
-	if found != 1 {
+	processes := 1
+	if harness.Backend() == "gvisor" {
+		processes = 0 // what runs inside are no processes of this kernel
+	}
+	if found != processes {
 		t.Errorf("%d such processes on the host", found)
 	}
 }

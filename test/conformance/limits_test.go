@@ -175,6 +175,12 @@ func groups(t *testing.T, id *harness.Identity, repo, task string) (dirs []strin
 		if r.Kind == "cgroup" {
 			dirs = append(dirs, r.Name)
 		}
+		if r.Kind == "oci-bundle" { // a runtime's groups have the bundle's name
+			for _, at := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} {
+				found, _ := filepath.Glob(at + filepath.Base(r.Name))
+				dirs = append(dirs, found...)
+			}
+		}
 	}
 	return dirs
 }

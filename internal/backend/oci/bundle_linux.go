@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/backend/internal/foreign"
 	"github.com/caisson-dev/caisson/internal/backend/internal/rootdir"
+	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker/guest"
 )
 
@@ -123,8 +124,11 @@ func (in *instance) bundle(dir string, l *rootdir.Layout, binds []backend.Mount)
 	}
 	mounts := in.mounts(binds)
 	for i, m := range mounts {
-		if slices.ContainsFunc(mounts[:i], func(o mount) bool { return strings.HasPrefix(m.Destination, o.Destination+"/") }) {
-			continue // in another mount
+		switch below, err := in.placed(mounts[:i], m); {
+		case err != nil:
+			return err
+		case below:
+			continue
 		}
 		p := filepath.Join(rootfs, m.Destination)
 		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
@@ -175,6 +179,35 @@ func (in *instance) bundle(dir string, l *rootdir.Layout, binds []backend.Mount)
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "config.json"), b, 0o600)
+}
+
+// placed reports whether m lies in one of the mounts before it. A runtime would make
+// a place for it there, also in a folder of this machine's: so it must be there, but
+// in memory and in what is the task's own.
+func (in *instance) placed(before []mount, m mount) (bool, error) {
+	outer := mount{}
+	for _, o := range before {
+		if strings.HasPrefix(m.Destination, o.Destination+"/") && len(o.Destination) >= len(outer.Destination) {
+			outer = o
+		}
+	}
+	switch {
+	case outer.Destination == "":
+		return false, nil
+	case outer.Type != "bind" || slices.Contains(outer.Options, "rw"):
+		return true, nil
+	}
+	rel := strings.TrimPrefix(m.Destination, outer.Destination+"/")
+	at, err := os.OpenRoot(outer.Source)
+	if err != nil {
+		return true, err
+	}
+	defer at.Close()
+	if _, err := at.Lstat(rel); err != nil {
+		return true, task.Errorf(task.CodeUsage, "oci.create", "%s cannot be shown inside: it lies in %s, which is read-only and has no such place", m.Destination, outer.Destination).
+			WithHint("choose a path outside of the system folders; nothing was created")
+	}
+	return true, nil
 }
 
 func (in *instance) bounds() *resources {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/backend/internal/foreign"
+	"github.com/caisson-dev/caisson/internal/backend/internal/rootdir"
 	"github.com/caisson-dev/caisson/internal/sys"
 	"github.com/caisson-dev/caisson/internal/task"
 	"github.com/caisson-dev/caisson/internal/worker/guest"
@@ -171,7 +173,7 @@ func (in *instance) global() []string {
 	if in.driver.name != GVisor {
 		return args
 	}
-	args = append(args, "--platform="+in.shape.platform, "--network=none", "--directfs=false", "--overlay2=none")
+	args = append(args, "--platform="+in.shape.platform, "--network=none", "--directfs=false", "--overlay2=none", "--host-fifo=none")
 	if in.spec.Way != nil {
 		args = append(args, "--host-uds=open") // the door, and what is lent
 	} else {
@@ -220,6 +222,14 @@ func (in *instance) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if d.name == GVisor {
+		all := len(binds)
+		if binds = withoutSockets(binds, s); len(binds) < all && s.Way != nil {
+			// What leads to the door lets a program open any socket that it is shown.
+			return task.Errorf(task.CodeUnsupported, "oci.create", "gVisor cannot cover sockets, and there are %d in folders that would be shown beside a way out", all-len(binds)).
+				WithHint("show no folder with sockets (--ro), leave the way out, or take another backend")
+		}
+	}
 	if err := in.bundle(filepath.Join(dir, "bundle"), layout, binds); err != nil {
 		return err
 	}
@@ -261,6 +271,20 @@ func (in *instance) start(ctx context.Context) error {
 		return err
 	}
 	return sys.Fault("oci.answered")
+}
+
+// withoutSockets leaves sockets and pipes uncovered: gVisor cannot mount over one, and
+// without a way out lets nothing inside open one of this machine's (--host-uds=none).
+func withoutSockets(binds []backend.Mount, s backend.Spec) []backend.Mount {
+	bare := map[string]bool{}
+	for _, m := range rootdir.Mounts(s) {
+		for _, rel := range append(m.Hide[:len(m.Hide):len(m.Hide)], m.Cover...) {
+			if st, err := os.Lstat(filepath.Join(m.Source, rel)); err == nil && st.Mode()&(os.ModeSocket|os.ModeNamedPipe) != 0 {
+				bare[filepath.Join(m.Target, rel)] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(binds, func(b backend.Mount) bool { return bare[b.Target] })
 }
 
 // readable is the worker's program where everybody may read it.

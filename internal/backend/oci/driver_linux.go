@@ -128,7 +128,8 @@ func parseExternal(s string) (id sys.Ident, ok bool) {
 }
 
 // List implements backend.Driver.
-func (d *Driver) List(_ context.Context, inst string) ([]backend.Resource, error) {
+func (d *Driver) List(ctx context.Context, inst string) ([]backend.Resource, error) {
+	d.sweepTrials(ctx) // no record knows them
 	var out []backend.Resource
 	entries, err := os.ReadDir(d.cfg.Dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

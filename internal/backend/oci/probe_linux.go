@@ -15,9 +15,6 @@ import (
 	"github.com/caisson-dev/caisson/internal/task"
 )
 
-// trialInstance is the installation of boundaries that are made to find out.
-const trialInstance = "trial"
-
 // Probe implements backend.Driver: it makes one whole boundary without a source
 // and takes it away again.
 func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
@@ -45,7 +42,11 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	if err != nil {
 		return no(err)
 	}
-	spec := trialSpec(worker)
+	d.sweepTrials(ctx)
+	spec, err := d.trialSpec(worker)
+	if err != nil {
+		return no(err)
+	}
 	spec.Way, spec.Inward = &backend.Way{Proxy: 61080, Ports: []uint16{80, 443}}, 1
 	in, err := d.create(ctx, spec, true)
 	var obs backend.Observation
@@ -147,9 +148,13 @@ func (d *Driver) kvm(ctx context.Context) error {
 	}
 	cfg := d.cfg
 	cfg.Getenv = getenv
+	spec, err := d.trialSpec(worker)
+	if err != nil {
+		return err
+	}
 	tctx, done := context.WithTimeoutCause(ctx, kvmTime, fmt.Errorf("nothing answered within %s", kvmTime))
 	defer done()
-	in, err := (&Driver{name: d.name, cfg: cfg}).create(tctx, trialSpec(worker), true)
+	in, err := (&Driver{name: d.name, cfg: cfg}).create(tctx, spec, true)
 	if err != nil {
 		return err
 	}
@@ -158,10 +163,29 @@ func (d *Driver) kvm(ctx context.Context) error {
 	return in.Destroy(cctx)
 }
 
-func trialSpec(worker string) backend.Spec {
+func (d *Driver) trialSpec(worker string) (backend.Spec, error) {
+	instance, err := foreign.TrialInstance(programs[d.name])
 	return backend.Spec{
-		Task: task.NewID(), Instance: trialInstance, Token: task.NewToken(), Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid()},
+		Task: task.NewID(), Instance: instance, Token: task.NewToken(), Identity: task.Identity{UID: os.Getuid(), GID: os.Getgid()},
 		Source: backend.Mount{Target: "/tmp"}, Home: "/home/caisson", WorkerPath: worker,
+	}, err
+}
+
+// sweepTrials takes away what trials left whose process died in one. What cannot be
+// taken away now is the next one's.
+func (d *Driver) sweepTrials(ctx context.Context) {
+	for _, l := range foreign.LeftTrials(d.cfg.Dir, prefix, programs[d.name]) {
+		if len(l.Token) < 16 {
+			_ = foreign.Remove(l.Dir, "") // empty: nothing was made yet
+			continue
+		}
+		in, err := d.Attach(ctx, []backend.Resource{
+			{Kind: kindBundle, Name: l.Dir, Token: l.Token, External: "folder"},
+			{Kind: kindContainer, Name: d.stateOf(l.Token), Token: l.Token},
+		})
+		if err == nil {
+			_ = in.Destroy(ctx)
+		}
 	}
 }
 
