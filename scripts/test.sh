@@ -88,6 +88,7 @@ dockerd:docker.io:the docker backend (test/engines)
 podman:podman:the podman backend (test/engines)
 runc:runc:both of them, and the backend oci:runc (test/oci)
 newuidmap:uidmap:podman of an ordinary user
+rootlesskit:rootlesskit:docker of an ordinary user
 crun:crun:the backend oci:crun (test/oci)
 script:bsdutils:nothing but convenience"
 

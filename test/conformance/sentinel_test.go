@@ -202,8 +202,9 @@ func plant(t *testing.T, id *harness.Identity, repo string) *sentinels {
 	}
 	if root {
 		// None at /run/systemd/private: Podman's service, which tests of another package
-		// start, looks for it on its own.
-		known = append(known, [2]string{"P19", "/run/docker.sock"}, [2]string{"P19", "/run/podman/podman.sock"}, [2]string{"P19", "/run/containerd/containerd.sock"},
+		// start, looks for it on its own; nor at /run/containerd/containerd.sock, where a
+		// dockerd that is started would wait for a containerd.
+		known = append(known, [2]string{"P19", "/run/docker.sock"}, [2]string{"P19", "/run/podman/podman.sock"},
 			[2]string{"P18", "/run/dbus/system_bus_socket"}, [2]string{"P20", fmt.Sprintf("/run/user/%d/pulse/native", id.UID)}, [2]string{"P20", "/run/screen/S-tester/1.x"})
 	}
 	for _, k := range known {

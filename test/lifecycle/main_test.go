@@ -274,7 +274,7 @@ func (w *world) clean() {
 }
 
 // expected is what an installation whose tasks have all ended consists of.
-var expected = regexp.MustCompile(`^(state\.db(-wal|-shm)?|migrate\.lock|supervisor\.log|promise-[a-z]+\.json|git\.json|engine|toolchains|reaped|decisions|decisions/(events\.jsonl|lock)|scans|scans/[0-9a-f-]+\.json|named|named/[0-9a-f]+|bin|bin/worker-[0-9a-f]{64}(\.ok)?|tasks|tasks/t[a-z2-7]{10}|` +
+var expected = regexp.MustCompile(`^(state\.db(-wal|-shm)?|migrate\.lock|supervisor\.log|promise-[a-z:]+\.json|git\.json|engine|oci|toolchains|reaped|decisions|decisions/(events\.jsonl|lock)|scans|scans/[0-9a-f-]+\.json|named|named/[0-9a-f]+|bin|bin/worker-[0-9a-f]{64}(-r)?(\.ok)?|tasks|tasks/t[a-z2-7]{10}|` +
 	`tasks/t[a-z2-7]{10}/(lock|task\.json|work\.bundle|evidence|evidence/(events\.jsonl|lock)))$`)
 
 // nothingLeft compares host, state and repository with what they were.

@@ -229,13 +229,13 @@ func (in *instance) endLocked(ctx context.Context) error {
 			m = *r
 		}
 	}
-	var last error
 	if m.Program != "" {
 		if _, err := os.Lstat(m.State); err == nil {
-			last = m.remove(ctx)
+			_ = m.remove(ctx) // what it says counts for nothing: what is left is looked for
 		}
 	}
 	// What the runtime does not know or does not say is looked for.
+	var last error
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
 		left, err := in.processesLocked(name, &m)
 		if err == nil && len(left) == 0 {

@@ -62,7 +62,7 @@ func (d *Driver) find() (*program, error) {
 
 // install says how to get a runtime.
 var install = map[string]string{
-	GVisor: "install runsc (gvisor.dev/docs/user_guide/install), or name one with " + Variable(GVisor) + "; `caisson doctor` has the commands",
+	GVisor: "install runsc (gvisor.dev/docs/user_guide/install), or name one with " + Variable(GVisor) + "",
 	Crun:   "install the package crun, or name one with " + Variable(Crun),
 	Runc:   "install the package runc, or name one with " + Variable(Runc),
 }

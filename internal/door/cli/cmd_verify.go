@@ -75,7 +75,7 @@ when a boundary could not be had.`,
 	f.StringVar(&o.Backend, "backend", "", "the `BACKEND` to attack a task of (default: each that is usable here)")
 	f.StringVar(&image, "image", "", "open the task with this image `REF`, where the backend takes one")
 	f.StringVar(&rootfs, "rootfs", "", "open the task with this root `DIR`")
-	f.StringVar(&o.Container, "container", "", "attack a running container of docker or podman, by `NAME`")
+	f.StringVar(&o.Container, "container", "", "attack the running container `NAME` of docker or podman")
 	f.StringVar(&o.Command, "command", "", "attack what this `COMMAND` makes; {} is the program that it is to run")
 	f.StringVar(&o.Report, "report", "", "write the report to this `FILE` too, as a chain of lines that can be checked later")
 	return cmd

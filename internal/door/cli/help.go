@@ -100,7 +100,7 @@ func (a *app) help(cmd *cobra.Command, _ []string) {
 	fmt.Fprintf(w, "\n%s\n%s", a.ui.paint(bold, "flags of every command"), flagsText(global, nil))
 	if cmd.Name() == "run" || cmd.Name() == "open" || cmd.Name() == "plan" || cmd.Name() == "mcp" {
 		fmt.Fprintf(w, "\nNot in this version, refused by name: --backend %s.\n",
-			strings.Join(laterBackends, "|"))
+			strings.Join(laterBackends[1:], "|"))
 	}
 	fmt.Fprintf(w, "\nExit statuses: `caisson help exit-codes`.\n")
 }

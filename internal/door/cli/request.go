@@ -39,7 +39,7 @@ var (
 
 // Values that later versions understand: refused by name.
 var (
-	laterBackends = []string{"oci", "vm", "kubernetes", "host"}
+	laterBackends = []string{"oci", "vm", "kubernetes", "host"} // oci: another runtime than those of backends
 )
 
 func (r *requestFlags) add(a *app, cmd *cobra.Command) {
