@@ -16,6 +16,7 @@ var refusals = []string{"EPERM", "EACCES", "ENOENT", "ENOSYS", "EROFS", "EAFNOSU
 
 // alsoRefusals holds further answers that mean the same for some properties.
 var alsoRefusals = map[string][]string{
+	"P16": {"EISCONN"}, "P17": {"EISCONN"}, // half a pair stays with the other half (gVisor)
 	"P27": {"ESRCH"}, "P28": {"ESRCH"}, "P25": {"ESRCH"},
 	"P30":  {"ENXIO"},            // there is no terminal
 	"P01":  {"EXDEV"},            // nothing can be moved out of what is another file system
