@@ -305,18 +305,13 @@ func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) e
 			mine = append(mine, backend.Resource{Kind: r.Kind, Name: r.Name, Token: r.Token, External: r.External})
 		}
 	}
-	if inst == nil && len(mine) > 0 {
-		inst, err = d.Attach(ctx, mine)
-		if errors.Is(err, backend.ErrNotFound) {
-			inst, err = nil, nil
-		}
-		if err != nil {
-			return err
-		}
+	insts, err := attachAll(ctx, d, inst, mine)
+	if err != nil {
+		return err
 	}
 	var cause error
-	if inst != nil {
-		cause = inst.Destroy(ctx)
+	for _, i := range insts {
+		cause = errors.Join(cause, i.Destroy(ctx))
 	}
 	l.closeWay()
 	if cause == nil {
@@ -345,12 +340,49 @@ func (m *Manager) endProcesses(ctx context.Context, l *live, t inventory.Task) e
 	}
 	// On record with the next step: until then they are looked for again.
 	l.observed = append(cs, inventory.ResourceChange{Kind: kindSocket, Name: string(l.id) + ".sock", State: task.Gone})
-	if l.log != nil && inst != nil {
+	if l.log != nil && len(insts) > 0 {
 		if _, err := l.log.AppendBulk(ctx, evidence.BoundaryEnded, self, map[string]any{"confirmed": true}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// attachAll finds every boundary that is on record with rs: the one of the task, which
+// its own process holds as inst, and those that stood for one piece of work (an
+// installation, results that were brought out) when their process died. Each has a
+// token of its own.
+func attachAll(ctx context.Context, d backend.Driver, inst backend.Instance, rs []backend.Resource) ([]backend.Instance, error) {
+	var found []backend.Instance
+	held := map[string]bool{}
+	if inst != nil {
+		found = append(found, inst)
+		for _, r := range inst.Resources() {
+			held[r.Token] = true
+		}
+	}
+	groups := map[string][]backend.Resource{}
+	var order []string
+	for _, r := range rs {
+		if held[r.Token] {
+			continue
+		}
+		if groups[r.Token] == nil {
+			order = append(order, r.Token)
+		}
+		groups[r.Token] = append(groups[r.Token], r)
+	}
+	for _, token := range order {
+		i, err := d.Attach(ctx, groups[token])
+		if errors.Is(err, backend.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, i)
+	}
+	return found, nil
 }
 
 // mark records changes of resources that are on record.
