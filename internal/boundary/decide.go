@@ -152,6 +152,9 @@ func (m *Manager) weigh(ctx context.Context, d *decided, id task.ID, argv []stri
 			return err
 		}
 	}
+	if r := d.rules.Rules; r != nil && !d.caps.Usable && r.Allowed.Value != nil {
+		d.caps.Fix = strings.TrimPrefix(d.caps.Fix+"; or have backends.allowed changed, which is "+strings.Join(r.Allowed.Value, ", ")+" ("+r.Allowed.From.String()+")", "; or ")
+	}
 	if !d.caps.Usable {
 		if err := m.noneInside(); err != nil {
 			return err

@@ -191,6 +191,8 @@ func TestStateWithoutIDMaps(t *testing.T) {
 			}
 			return
 		}
+		// Runtimes that are here would be taken instead.
+		w.Env = append(w.Env, "CAISSON_CRUN=/nonexistent/crun", "CAISSON_RUNC=/nonexistent/runc", "CAISSON_RUNSC=/nonexistent/runsc")
 		if out := w.do("doctor").Stdout; strings.Contains(out, "✓  id-mapped-mounts") {
 			t.Skip("this kernel maps ids on ramfs too")
 		} else if !strings.Contains(out, "not usable: the file system of the state folder") {

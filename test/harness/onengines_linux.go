@@ -2,7 +2,6 @@ package harness
 
 import (
 	"os"
-	"os/exec"
 	"testing"
 )
 
@@ -43,13 +42,7 @@ func OnEngines(t *testing.T, tests ...Test) {
 		})
 	}
 	t.Run("gvisor", func(t *testing.T) {
-		runsc := os.Getenv("CAISSON_RUNSC")
-		if runsc == "" {
-			runsc = "runsc"
-		}
-		if _, err := exec.LookPath(runsc); err != nil {
-			t.Skipf("no gVisor here: %v", err)
-		}
+		NeedsRuntime(t, "gvisor")
 		t.Setenv("CAISSON_TEST_BACKEND", "gvisor")
 		t.Setenv(sampled, "1")
 		for _, x := range tests {

@@ -146,6 +146,7 @@ func notLooser(t *testing.T, what string, before, after *plan) {
 // what it comes to.
 var variables = map[string]struct{ value, refused string }{
 	"CAISSON_BACKEND": {"docker", "the policy does not allow it"}, "CAISSON_ENGINE": {"unix:///var/run/docker.sock", ""}, "CAISSON_NEED": {"SRC=0,NET=0,KRN=0", "can raise the boundary, not lower it"}, "CAISSON_UNATTENDED": {"0", ""}, "CAISSON_PAGER": {"cat", ""},
+	"CAISSON_RUNSC": {"/bin/true", ""}, "CAISSON_CRUN": {"/bin/true", ""}, "CAISSON_RUNC": {"/bin/true", ""}, "CAISSON_RUNSC_PLATFORM": {"kvm", ""},
 	// These say where things lie. The operator's folder is none of it.
 	"CAISSON_STATE_DIR": {"{tmp}/state", ""}, "CAISSON_RUNTIME_DIR": {"{tmp}/run", ""},
 }
