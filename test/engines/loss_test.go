@@ -34,7 +34,7 @@ func lost(t *testing.T, e *harness.Engine, id *harness.Identity, happen func(con
 	go func() { done <- harness.Run(t, cmd) }()
 	v := harness.Decode[task.View](t, id.OK(t, repo, "show", "--json", open))
 	counted := filepath.Join(v.TaskDir, "source", "count.txt")
-	wait(t, func() bool { _, err := os.Stat(counted); return err == nil })
+	wait(t, func() bool { b, _ := os.ReadFile(counted); return len(b) > 0 })
 	happen(e.Container(t, open))
 	select {
 	case r := <-done:

@@ -40,6 +40,8 @@ type place struct {
 func newPlace(t *testing.T, id *harness.Identity, files map[string]string) *place {
 	t.Helper()
 	p := &place{Identity: id, t: t, canary: id.Tmp + "/ran"}
+	// What is missing here must not be given by another backend.
+	id.Env = append(id.Env, "CAISSON_RUNSC=/nonexistent/runsc")
 	all := map[string]string{"canary.sh": "echo ran >>ran\necho ran >>" + p.canary + "\n"}
 	for n, text := range files {
 		all[n] = text

@@ -36,7 +36,7 @@ func TestRefusals(t *testing.T) {
 			{"missing, open", unfamiliar, "", nil, []string{"open"}, 3, "boundary_missing", "KRN 3 (has 1)", true},
 			{"missing, flag", "", "", nil, []string{"run", "--need", "KRN=3"}, 125, "boundary_missing", "KRN 3 (has 1)", true},
 			{"missing, environment", "", "", []string{"CAISSON_NEED=KRN=3"}, []string{"run"}, 125, "boundary_missing", "KRN 3 (has 1)", true},
-			{"missing, floor", "", "version: 1\nfloors: {KRN: 2}\n", []string{"CAISSON_RUNSC=/nonexistent/runsc"}, []string{"run"}, 125, "boundary_missing", "KRN 2 (has 1)", true},
+			{"missing, floor", "", "version: 1\nfloors: {KRN: 2}\n", nil, []string{"run"}, 125, "boundary_missing", "KRN 2 (has 1)", true},
 			{"missing, services", "version: 1\ncharacteristics: {migrations: schema}\n", "", nil, []string{"run"}, 125, "boundary_missing", "SVC 2 (has 0)", true},
 			{"approval refused", "", "", nil, []string{"accept", "sha256:" + strings.Repeat("0", 64), "--axis", "KRN=1", "--reason", "x"}, 4, "denied", "tty", false},
 			{"no backend", "", "", nil, []string{"run", "--backend", "docker"}, 125, "unavailable", "docker", false},
