@@ -1,0 +1,5 @@
+//go:build !cgo
+
+package guest_test
+
+const withCgo = false
