@@ -109,7 +109,11 @@ func StopEngines() error {
 }
 
 func newEngine(backend string) (*Engine, error) {
-	dir, err := os.MkdirTemp("", "engine-"+backend+"-")
+	base := os.TempDir()
+	if len(base) > len("/tmp")+10 {
+		base = "/tmp" // Podman refuses a longer place than 50 characters for what it keeps while it runs
+	}
+	dir, err := os.MkdirTemp(base, "engine-"+backend+"-")
 	if err != nil {
 		return nil, err
 	}
