@@ -377,7 +377,12 @@ func (e *entry) borrow(ctx context.Context, h *Handle) (*secret, error) {
 	if why != "" { // meanwhile
 		e.takeBack(s, why, false)
 	}
-	return e.held()
+	own, err := e.held()
+	if own == nil && err == nil {
+		err = task.Errorf(task.CodeDenied, "broker.lend", "the time of the credential %s (%s) was over before it could be used", h.Name, life).
+			WithHint("lifetime of the handle says how long it is held; nothing was sent")
+	}
+	return own, err
 }
 
 // held returns a copy of the secret that is held; nil: none is.
