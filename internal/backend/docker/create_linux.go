@@ -3,7 +3,6 @@ package docker
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/http"
@@ -82,20 +81,9 @@ func (d *Driver) create(ctx context.Context, s backend.Spec, trial bool) (*insta
 		if derr := in.Destroy(cctx); derr != nil {
 			return nil, task.Errorf(task.CodeStuck, op, "%v; and what was made is not gone: %w", err, derr)
 		}
-		return nil, d.asError(op, err)
+		return nil, foreign.AsError(op, err, "run `caisson doctor` to see what this engine can do")
 	}
 	return in, nil
-}
-
-func (d *Driver) asError(op string, err error) error {
-	var te *task.Error
-	switch {
-	case errors.As(err, &te):
-		return err
-	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
-		return task.Errorf(task.CodeCanceled, op, "%w", err)
-	}
-	return task.Errorf(task.CodeUnavailable, op, "%v", err).WithHint("run `caisson doctor` to see what this engine can do")
 }
 
 // check refuses a spec that cannot be fulfilled, before anything is made.

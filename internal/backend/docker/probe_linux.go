@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/caisson-dev/caisson/internal/backend"
 	"github.com/caisson-dev/caisson/internal/backend/internal/foreign"
@@ -34,7 +33,7 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	}
 	c.Version = fmt.Sprintf("%s %s, API %s", kind, k.version.Version, e.version)
 	c.Features = []task.Feature{{Name: "engine", OK: true, Detail: c.Version + " at " + e.at.String() + rootlessText(k)}}
-	worker, err := d.worker()
+	worker, err := foreign.Worker(d.name+".worker", d.cfg.Worker)
 	if err != nil {
 		return no(err)
 	}
@@ -86,11 +85,7 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	}
 	c.Userns = backend.Variant{Why: noUserns, Fix: noUsernsFix}
 	c.Way, c.Inward = in.crossings.Variant(), in.crossings.Variant()
-	way := task.Feature{Name: "egress", OK: c.Way.Why == "", Detail: "sockets came from inside the container", Fix: c.Way.Fix}
-	if !way.OK {
-		way.Detail = c.Way.Why
-	}
-	c.Features = append(c.Features, way)
+	c.Features = append(c.Features, in.crossings.Feature("sockets came from inside the container"))
 	return c, nil
 }
 
@@ -99,15 +94,4 @@ func rootlessText(k *known) string {
 		return ", with a user's rights"
 	}
 	return ", with root's rights"
-}
-
-func (d *Driver) worker() (string, error) {
-	if d.cfg.Worker == nil {
-		return "", task.Errorf(task.CodeUnavailable, d.name+".worker", "this build carries no worker program")
-	}
-	p, err := d.cfg.Worker()
-	if err == nil && !strings.HasPrefix(p, "/") {
-		err = task.Errorf(task.CodeInternal, d.name+".worker", "%q is no absolute path", p)
-	}
-	return p, err
 }

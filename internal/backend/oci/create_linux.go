@@ -2,7 +2,6 @@ package oci
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"net"
@@ -133,20 +132,9 @@ func (d *Driver) create(ctx context.Context, s backend.Spec, trial bool) (*insta
 		if derr := in.Destroy(cctx); derr != nil {
 			return nil, task.Errorf(task.CodeStuck, op, "%v; and what was made is not gone: %w", err, derr)
 		}
-		return nil, asError(op, err)
+		return nil, foreign.AsError(op, err, "nothing ran; `caisson doctor` shows what this runtime can do here")
 	}
 	return in, nil
-}
-
-func asError(op string, err error) error {
-	var te *task.Error
-	switch {
-	case errors.As(err, &te):
-		return err
-	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
-		return task.Errorf(task.CodeCanceled, op, "%w", err)
-	}
-	return task.Errorf(task.CodeUnavailable, op, "%v", err).WithHint("nothing ran; `caisson doctor` shows what this runtime can do here")
 }
 
 // check refuses a spec that cannot be fulfilled, before anything is made.

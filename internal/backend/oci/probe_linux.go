@@ -38,7 +38,7 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 		return no(err)
 	}
 	c.Features = []task.Feature{{Name: "runtime", OK: true, Detail: c.Version + " at " + p.path}}
-	worker, err := d.worker()
+	worker, err := foreign.Worker("oci.worker", d.cfg.Worker)
 	if err != nil {
 		return no(err)
 	}
@@ -101,11 +101,7 @@ func (d *Driver) Probe(ctx context.Context) (backend.Capabilities, error) {
 	if d.name == GVisor {
 		c.Inward = backend.Variant{Why: noInward, Fix: noInwardFix}
 	}
-	way := task.Feature{Name: "egress", OK: c.Way.Why == "", Detail: "sockets came from inside the boundary", Fix: c.Way.Fix}
-	if !way.OK {
-		way.Detail = c.Way.Why
-	}
-	c.Features = append(c.Features, way)
+	c.Features = append(c.Features, in.crossings.Feature("sockets came from inside the boundary"))
 	return c, nil
 }
 
@@ -136,7 +132,7 @@ func (d *Driver) Fresh(ctx context.Context) (backend.Capabilities, error) {
 
 // kvm makes one boundary on KVM and takes it away.
 func (d *Driver) kvm(ctx context.Context) error {
-	worker, err := d.worker()
+	worker, err := foreign.Worker("oci.worker", d.cfg.Worker)
 	if err != nil {
 		return err
 	}
@@ -197,15 +193,4 @@ func (p *program) version(ctx context.Context) (string, error) {
 	}
 	first, _, _ := strings.Cut(strings.TrimSpace(out), "\n")
 	return foreign.Printable(first, 100), nil
-}
-
-func (d *Driver) worker() (string, error) {
-	if d.cfg.Worker == nil {
-		return "", task.Errorf(task.CodeUnavailable, "oci.worker", "this build carries no worker program")
-	}
-	p, err := d.cfg.Worker()
-	if err == nil && !strings.HasPrefix(p, "/") {
-		err = task.Errorf(task.CodeInternal, "oci.worker", "%q is no absolute path", p)
-	}
-	return p, err
 }

@@ -1,6 +1,8 @@
 package foreign
 
 import (
+	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 
@@ -31,4 +33,30 @@ func Check(op string, s backend.Spec) error {
 		}
 	}
 	return nil
+}
+
+// AsError is err as an error of this program's: one that is already stays, the end of
+// ctx is a cancel, and all else is that the backend cannot be had, with hint.
+func AsError(op string, err error, hint string) error {
+	var te *task.Error
+	switch {
+	case errors.As(err, &te):
+		return err
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return task.Errorf(task.CodeCanceled, op, "%w", err)
+	}
+	return task.Errorf(task.CodeUnavailable, op, "%v", err).WithHint("%s", hint)
+}
+
+// Worker is the absolute path of the worker's program, as find gives it; a build may
+// have none.
+func Worker(op string, find func() (string, error)) (string, error) {
+	if find == nil {
+		return "", task.Errorf(task.CodeUnavailable, op, "this build carries no worker program")
+	}
+	p, err := find()
+	if err == nil && !strings.HasPrefix(p, "/") {
+		err = task.Errorf(task.CodeInternal, op, "%q is no absolute path", p)
+	}
+	return p, err
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -161,21 +160,10 @@ func (x *Crossings) Take(s backend.Spec, pid int, why string) error {
 			why = err.Error()
 		}
 	}
-	if x.why = printable(why); why == "" || s.Way == nil {
+	if x.why = Printable(why, 300); why == "" || s.Way == nil {
 		return nil
 	}
 	return task.Errorf(task.CodeUnavailable, "backend.way", "the host got no sockets from inside the boundary: %s", x.why).WithHint("%s", noSocketsFix)
-}
-
-// printable makes a worker's text one line of bounded length.
-func printable(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, s)
-	return strings.ToValidUTF8(s[:min(len(s), 300)], "")
 }
 
 // What to do where nothing is let through to a socket of this machine.
@@ -187,6 +175,16 @@ func (x *Crossings) Variant() backend.Variant {
 		return backend.Variant{}
 	}
 	return backend.Variant{Why: "the host gets no sockets from inside such a boundary: " + x.why, Fix: noSocketsFix}
+}
+
+// Feature is the same as a line of a report; there says what came about where it works.
+func (x *Crossings) Feature(there string) task.Feature {
+	v := x.Variant()
+	f := task.Feature{Name: "egress", OK: v.Why == "", Detail: there, Fix: v.Fix}
+	if !f.OK {
+		f.Detail = v.Why
+	}
+	return f
 }
 
 // Close ends all of it. What was handed out before goes on.
